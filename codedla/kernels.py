@@ -1,0 +1,581 @@
+"""Checked doors to the compiled kernels, with a NumPy fallback.
+
+The kernels read and write raw memory and check nothing; everything a caller can get wrong (shapes,
+dtypes, layouts, overlapping buffers) is found here. ``CODEDLA_PURE=1`` in the environment, or a
+package without compiled kernels, selects the NumPy twins of :mod:`codedla._reference`.
+``CODEDLA_ISA=avx512|avx2|baseline`` forces an instruction set, for tests and measurements.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from codedla import _reference
+from codedla.errors import UsageError
+
+__all__ = [
+    "aligned_empty",
+    "available_instruction_sets",
+    "barycentric_weights",
+    "combine",
+    "fold",
+    "instruction_set",
+    "leja_order",
+    "parker_traub_inverse",
+    "stream_copy",
+    "using_instruction_set",
+    "vandermonde_solve",
+]
+
+Array = NDArray[Any]
+
+_ISA_NUMBERS = {"baseline": 0, "avx2": 1, "avx512": 2}
+_DTYPES = tuple(np.dtype(name) for name in ("float32", "float64", "complex64", "complex128"))
+_LINE = 64
+# Below this many bytes of blocks a second thread costs more than it brings.
+_THREAD_BYTES = 1 << 20
+
+
+def _load_compiled() -> tuple[Any, Any]:
+    """Modules with the block and the Vandermonde kernels: compiled, or the twin twice."""
+    if os.environ.get("CODEDLA_PURE", "0") not in ("", "0"):
+        return _reference, _reference
+    try:
+        from codedla._kernels import blocks, vandermonde
+    except ImportError:
+        return _reference, _reference
+    return blocks, vandermonde
+
+
+_blocks, _vandermonde = _load_compiled()
+
+
+def available_instruction_sets() -> tuple[str, ...]:
+    """Instruction sets this processor and this build can use, best first."""
+    if _blocks is _reference:
+        return ("numpy",)
+    best = int(_blocks.best_isa())
+    return tuple(name for name, number in reversed(_ISA_NUMBERS.items()) if number <= best)
+
+
+def _initial_isa() -> str:
+    wanted = os.environ.get("CODEDLA_ISA", "")
+    available = available_instruction_sets()
+    if not wanted or available == ("numpy",):
+        return available[0]
+    if wanted not in available:
+        raise UsageError(
+            f"CODEDLA_ISA must be one of {', '.join(available)} here, got {wanted!r}; "
+            "unset it to let codedla choose"
+        )
+    return wanted
+
+
+_isa_name = _initial_isa()
+
+
+def instruction_set() -> str:
+    """Name of the kernels in use: ``avx512``, ``avx2``, ``baseline`` or ``numpy``."""
+    return _isa_name
+
+
+@contextmanager
+def using_instruction_set(name: str) -> Iterator[None]:
+    """Use another instruction set inside a ``with`` block (whole process; tests, benchmarks).
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`available_instruction_sets`.
+
+    Raises
+    ------
+    UsageError
+        The name is not available here.
+    """
+    global _isa_name
+    available = available_instruction_sets()
+    if name not in available:
+        raise UsageError(
+            f"the instruction set must be one of {', '.join(available)}, got {name!r}"
+        )
+    before = _isa_name
+    _isa_name = name
+    try:
+        yield
+    finally:
+        _isa_name = before
+
+
+def _isa() -> int:
+    return _ISA_NUMBERS.get(_isa_name, 0)
+
+
+_stagger = itertools.count()
+
+
+def aligned_empty(shape: int | Sequence[int], dtype: DTypeLike = np.float64) -> Array:
+    """Uninitialised C-ordered array whose first byte lies at a multiple of 64.
+
+    Large arrays start at different offsets inside their 4096-byte page, so that many blocks read
+    side by side do not compete for the same few cache sets.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+    dtype : dtype, optional
+        Float64 by default.
+
+    Returns
+    -------
+    ndarray
+        Of the given shape and dtype; writable.
+    """
+    dtype = np.dtype(dtype)
+    dims = (shape,) if isinstance(shape, (int, np.integer)) else tuple(shape)
+    if any(length < 0 for length in dims):
+        raise UsageError(f"a shape must have no negative length, got {dims}")
+    size = math.prod(dims) * dtype.itemsize
+    slack = _LINE * (next(_stagger) % 64) if size >= 4096 else 0
+    raw = np.empty(size + slack + _LINE, np.uint8)
+    start = slack + (-(_address(raw) + slack)) % _LINE
+    return raw[start : start + size].view(dtype).reshape(dims)
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+# --- checks -------------------------------------------------------------------------------------
+
+
+def _check_blocks(role: str, blocks: Sequence[Array], like: Array) -> None:
+    """Same shape and dtype for all; ``like`` gives both."""
+    for index, block in enumerate(blocks):
+        if not isinstance(block, np.ndarray):
+            raise UsageError(
+                f"{role}[{index}] must be a NumPy array, got {type(block).__name__}; "
+                "wrap it with numpy.asarray"
+            )
+        if block.dtype != like.dtype or block.shape != like.shape:
+            raise UsageError(
+                f"all blocks must have one shape and one dtype: {role}[{index}] is "
+                f"{block.shape} {block.dtype}, expected {like.shape} {like.dtype}; "
+                "pad or convert the blocks"
+            )
+    if like.dtype not in _DTYPES:
+        raise UsageError(
+            f"blocks must be float32, float64, complex64 or complex128, got {like.dtype}; "
+            "convert them with astype"
+        )
+    if like.ndim not in (1, 2):
+        raise UsageError(f"blocks must be 1-D or 2-D, got {like.ndim}-D; reshape them")
+
+
+def _as_list(role: str, blocks: Any) -> list[Array]:
+    if isinstance(blocks, np.ndarray) and blocks.ndim < 2:
+        raise UsageError(
+            f"{role} must be a list of separate arrays, got one {blocks.ndim}-D array; "
+            "write [array]"
+        )
+    return list(blocks)
+
+
+def _check_weights(name: str, weights: ArrayLike, shape: tuple[int, ...], complex_ok: bool) -> Array:
+    """Weights as C-ordered float64 or complex128 of the given shape."""
+    array = np.asarray(weights)
+    if array.dtype.kind not in "biufc":
+        raise UsageError(f"{name} must hold real or complex numbers, got dtype {array.dtype}")
+    if array.shape != shape:
+        raise UsageError(
+            f"{name} must have shape {shape} (one row per output, one column per input), "
+            f"got {array.shape}"
+        )
+    if array.dtype.kind != "c":
+        return np.ascontiguousarray(array, dtype=np.float64)
+    if not complex_ok:
+        raise UsageError(
+            f"complex {name} needs complex blocks, got real ones; convert the blocks to complex, "
+            f"or pass {name}.real if its imaginary part is zero"
+        )
+    return np.ascontiguousarray(array, dtype=np.complex128)
+
+
+def _kernel_layout(block: Array, output: bool) -> bool:
+    """True if the kernels can use the memory as it is: contiguous rows, any row stride."""
+    if not block.flags.aligned:
+        return False
+    if block.flags.c_contiguous:
+        return True
+    if block.ndim == 1:
+        return bool(block.strides[0] == block.itemsize)
+    if block.shape[1] > 1 and block.strides[1] != block.itemsize:
+        return False
+    smallest = block.shape[1] * block.itemsize if output else 0
+    return bool(block.shape[0] <= 1 or block.strides[0] >= smallest)
+
+
+def _prepare(
+    ins: Sequence[Array], outs: Sequence[Array], fresh: bool
+) -> tuple[list[Array], list[Array], list[tuple[Array, Array]]]:
+    """Blocks the kernels can use, copied where the layout asks for it.
+
+    Returns the inputs, the outputs, and pairs (caller's output, stand-in) to copy back at the end.
+    ``fresh`` says that the old contents of the outputs are not read.
+    """
+    ready_ins = [b if _kernel_layout(b, False) else np.ascontiguousarray(b) for b in ins]
+    ready_outs, copy_back = [], []
+    for out in outs:
+        if _kernel_layout(out, True):
+            ready_outs.append(out)
+            continue
+        stand_in = np.empty(out.shape, out.dtype) if fresh else np.array(out, order="C")
+        ready_outs.append(stand_in)
+        copy_back.append((out, stand_in))
+    return ready_ins, ready_outs, copy_back
+
+
+def _extent(block: Array) -> tuple[int, int]:
+    """First address and first address after the last byte."""
+    if block.flags.c_contiguous:
+        low = _address(block)
+        return low, low + block.nbytes
+    low, high = np.lib.array_utils.byte_bounds(block)
+    return int(low), int(high)
+
+
+def _same_memory(a: Array, b: Array) -> bool:
+    return _address(a) == _address(b) and a.strides == b.strides
+
+
+def _meet(a: Array, b: Array) -> bool:
+    """True if two arrays share a byte (they have one shape and one dtype)."""
+    if a.ndim == 2 and a.strides == b.strides and a.strides[1] == a.itemsize:
+        # Column blocks of one matrix: bounds overlap although no element does.
+        pitch, width, rows = a.strides[0], a.shape[1] * a.itemsize, a.shape[0]
+        if pitch >= width:
+            down, right = divmod(_address(b) - _address(a), pitch)
+            same_row = abs(down) < rows and right < width
+            next_row = abs(down + 1) < rows and right + width > pitch
+            return same_row or next_row
+    return bool(np.shares_memory(a, b))
+
+
+def _refuse_overlap(ins: Sequence[Array], outs: Sequence[Array], in_place: bool) -> None:
+    """Refuse outputs that share memory with an input or with each other.
+
+    ``in_place``: an output that is exactly an input is harmless.
+    """
+    if not outs or outs[0].size == 0:
+        return
+    spans = sorted((*_extent(out), index) for index, out in enumerate(outs))
+    starts = [span[0] for span in spans]
+    # Longest reach of any output up to this one: bounds what a later array can run into.
+    reaches = list(itertools.accumulate((span[1] for span in spans), max))
+
+    def candidates(low: int, high: int, stop: int) -> Iterator[int]:
+        position = min(bisect_left(starts, high), stop)
+        while position > 0 and reaches[position - 1] > low:
+            position -= 1
+            if spans[position][1] > low:
+                yield spans[position][2]
+
+    for place, (low, high, index) in enumerate(spans):
+        for other in candidates(low, high, place):
+            if _meet(outs[index], outs[other]):
+                first, second = sorted((index, other))
+                raise UsageError(
+                    f"outputs must not share memory: outs[{first}] and outs[{second}] overlap; "
+                    "give each output its own buffer"
+                )
+    for index, block in enumerate(ins):
+        low, high = _extent(block)
+        for other in candidates(low, high, len(spans)):
+            if in_place and _same_memory(block, outs[other]):
+                continue
+            if _meet(block, outs[other]):
+                raise UsageError(
+                    f"inputs and outputs must not share memory: ins[{index}] and outs[{other}] "
+                    "overlap; write into a separate buffer"
+                )
+
+
+def _check_outputs(outs: Sequence[Array]) -> None:
+    for index, out in enumerate(outs):
+        if not out.flags.writeable:
+            raise UsageError(f"outs[{index}] is read-only; pass a writable array")
+
+
+def _check_threads(threads: int) -> int:
+    if not isinstance(threads, (int, np.integer)) or threads < 1:
+        raise UsageError(f"threads must be an integer of at least 1, got {threads!r}")
+    return int(threads)
+
+
+def _by_columns(
+    work: Callable[[int, int], None], block: Array, n_blocks: int, threads: int
+) -> None:
+    """Call ``work(first, last)`` over the columns of ``block``, split among threads."""
+    columns = block.shape[-1]
+    if block.nbytes * n_blocks < _THREAD_BYTES:
+        threads = 1
+    # Whole cache lines per thread: two threads never write one line of an aligned output.
+    unit = _LINE // block.itemsize
+    step = -(-columns // (threads * unit)) * unit
+    bounds = [(start, min(start + step, columns)) for start in range(0, columns, step)]
+    if len(bounds) <= 1:
+        work(0, columns)
+        return
+    failures: list[BaseException] = []
+
+    def guarded(first: int, last: int) -> None:
+        try:
+            work(first, last)
+        except BaseException as error:
+            failures.append(error)
+
+    helpers = [threading.Thread(target=guarded, args=bound) for bound in bounds[1:]]
+    for helper in helpers:
+        helper.start()
+    guarded(*bounds[0])
+    for helper in helpers:
+        helper.join()
+    if failures:
+        raise failures[0]
+
+
+# --- block kernels ------------------------------------------------------------------------------
+
+
+def combine(
+    W: ArrayLike,
+    ins: Sequence[Array],
+    outs: Sequence[Array],
+    *,
+    accumulate: bool = False,
+    threads: int = 1,
+) -> None:
+    """Linear combinations of blocks: encoding and one-shot decoding.
+
+    Parameters
+    ----------
+    W : array_like (n_out, n_in)
+        Real or complex weights.
+    ins : sequence of n_in ndarrays
+        Blocks of one shape (1-D or 2-D) and one dtype (float32, float64, complex64, complex128).
+        Never modified; may be read-only, strided, or share memory with each other.
+    outs : sequence of n_out ndarrays
+        Results, same shape and dtype. They must not share memory with the inputs or with each
+        other; a single output may be exactly one of the inputs.
+    accumulate : bool, optional
+        Add to the outputs instead of replacing them.
+    threads : int, optional
+        Threads that share the columns (default 1: the ranks already share the node).
+
+    Raises
+    ------
+    UsageError
+        Shapes, dtypes or memory break a rule above, or W is complex and the blocks are real.
+
+    Notes
+    -----
+    ``outs[i] (+)= sum_j W[i, j] * ins[j]``. Sums run in the precision of the blocks: float32
+    blocks have their weights rounded to float32 and are summed in float32. Zero weights are not
+    skipped, so an infinity in any input makes NaN where its weight is zero, as IEEE arithmetic
+    says. Blocks whose last axis is contiguous are used where they lie, whatever their row stride
+    (a column block of a C-ordered matrix, a tile of the result); any other layout is copied.
+    """
+    ins, outs = _as_list("ins", ins), _as_list("outs", outs)
+    threads = _check_threads(threads)
+    some = outs[0] if outs else ins[0] if ins else None
+    if isinstance(some, np.ndarray):
+        _check_blocks("outs", outs, some)
+        _check_blocks("ins", ins, some)
+    elif some is not None:
+        raise UsageError(
+            f"blocks must be NumPy arrays, got {type(some).__name__}; wrap them with numpy.asarray"
+        )
+    complex_ok = some is None or some.dtype.kind == "c"
+    W = _check_weights("W", W, (len(outs), len(ins)), complex_ok)
+    _check_outputs(outs)
+    _refuse_overlap(ins, outs, in_place=len(outs) == 1)
+    if not outs or outs[0].size == 0:
+        return
+    ready_ins, ready_outs, copy_back = _prepare(ins, outs, fresh=not accumulate)
+    isa = _isa()
+
+    def work(first: int, last: int) -> None:
+        _blocks.combine(W, ready_ins, ready_outs, accumulate, isa, first, last)
+
+    _by_columns(work, outs[0], len(ins) + len(outs), threads)
+    for out, stand_in in copy_back:
+        out[...] = stand_in
+
+
+def fold(accs: Sequence[Array], w: ArrayLike, block: Array, *, threads: int = 1) -> None:
+    """Add one block to several accumulators in one pass: decoding while replies arrive.
+
+    Parameters
+    ----------
+    accs : sequence of s ndarrays
+        Accumulators, updated in place; the shape and dtype of ``block``.
+    w : array_like (s,)
+        Real or complex weights.
+    block : ndarray, 1-D or 2-D
+        The arrived block; never modified.
+    threads : int, optional
+        Threads that share the columns.
+
+    Raises
+    ------
+    UsageError
+        Shapes or dtypes differ, memory overlaps, or ``w`` is complex and the blocks are real.
+
+    Notes
+    -----
+    ``accs[r] += w[r] * block``. Layouts and precision as in :func:`combine`.
+    """
+    accs = _as_list("accs", accs)
+    threads = _check_threads(threads)
+    if not isinstance(block, np.ndarray):
+        raise UsageError(
+            f"block must be a NumPy array, got {type(block).__name__}; wrap it with numpy.asarray"
+        )
+    _check_blocks("accs", accs, block)
+    w = _check_weights("w", w, (len(accs),), block.dtype.kind == "c")
+    _check_outputs(accs)
+    _refuse_overlap([block], accs, in_place=len(accs) == 1)
+    if not accs or block.size == 0:
+        return
+    (source,), ready_accs, copy_back = _prepare([block], accs, fresh=False)
+    isa = _isa()
+
+    def work(first: int, last: int) -> None:
+        _blocks.fold(ready_accs, w, source, isa, first, last)
+
+    _by_columns(work, block, 2 * len(accs) + 1, threads)
+    for acc, stand_in in copy_back:
+        acc[...] = stand_in
+
+
+def stream_copy(ins: Sequence[Array], outs: Sequence[Array], *, threads: int = 1) -> None:
+    """Copy blocks with streaming stores: the physical limit that decoding is measured against.
+
+    Parameters
+    ----------
+    ins, outs : sequences of equally many ndarrays
+        As in :func:`combine`.
+    threads : int, optional
+        Threads that share the columns.
+
+    Raises
+    ------
+    UsageError
+        As in :func:`combine`, or the numbers of blocks differ.
+    """
+    ins, outs = _as_list("ins", ins), _as_list("outs", outs)
+    threads = _check_threads(threads)
+    if len(ins) != len(outs):
+        raise UsageError(
+            f"stream_copy needs as many outputs as inputs, got {len(ins)} inputs and "
+            f"{len(outs)} outputs"
+        )
+    if not ins:
+        return
+    _check_blocks("outs", outs[:1], np.asarray(outs[0]))
+    _check_blocks("outs", outs, outs[0])
+    _check_blocks("ins", ins, outs[0])
+    _check_outputs(outs)
+    _refuse_overlap(ins, outs, in_place=False)
+    if outs[0].size == 0:
+        return
+    ready_ins, ready_outs, copy_back = _prepare(ins, outs, fresh=True)
+    isa = _isa()
+
+    def work(first: int, last: int) -> None:
+        _blocks.stream_copy(ready_ins, ready_outs, isa, first, last)
+
+    _by_columns(work, outs[0], 2 * len(ins), threads)
+    for out, stand_in in copy_back:
+        out[...] = stand_in
+
+
+# --- Vandermonde kernels ------------------------------------------------------------------------
+
+
+def _check_nodes(nodes: Array) -> None:
+    good = isinstance(nodes, np.ndarray) and nodes.ndim == 1
+    if not good or nodes.dtype not in (np.dtype(np.float64), np.dtype(np.complex128)):
+        raise UsageError(
+            "the kernels need nodes as a 1-D float64 or complex128 array; "
+            "use codedla.vandermonde, which converts"
+        )
+
+
+def vandermonde_solve(
+    nodes: Array, x: Array, *, transpose: bool = False, chebyshev: bool = False
+) -> None:
+    """Solve a Vandermonde system in place, for many right-hand sides.
+
+    Parameters
+    ----------
+    nodes : ndarray (k,), float64 or complex128
+        Distinct nodes (not checked here; see :func:`codedla.vandermonde.solve`).
+    x : ndarray (k, width), float64 or complex128, C-ordered
+        Right-hand sides on entry, solutions on return. Complex nodes need a complex ``x``.
+    transpose, chebyshev : bool, optional
+        Transposed matrix; Chebyshev instead of monomial basis.
+
+    Raises
+    ------
+    UsageError
+        Shape, dtype or layout breaks a rule above.
+    """
+    _check_nodes(nodes)
+    good = isinstance(x, np.ndarray) and x.ndim == 2 and x.shape[0] == len(nodes)
+    if not good or not x.flags.c_contiguous or not x.flags.writeable or not x.flags.aligned:
+        raise UsageError(
+            f"x must be a writable C-ordered array of shape ({len(nodes)}, width); "
+            "use codedla.vandermonde.solve, which converts"
+        )
+    allowed = "c" if nodes.dtype.kind == "c" else "fc"
+    if x.dtype.kind not in allowed or x.dtype.itemsize != (16 if x.dtype.kind == "c" else 8):
+        raise UsageError(
+            f"x must be float64 or complex128 (complex for complex nodes), got {x.dtype}"
+        )
+    if np.may_share_memory(nodes, x):
+        raise UsageError("nodes and x must not share memory; copy the nodes")
+    _vandermonde.vandermonde_solve(
+        np.ascontiguousarray(nodes), x, bool(transpose), bool(chebyshev), _isa()
+    )
+
+
+def barycentric_weights(nodes: Array) -> Array:
+    """``1 / prod_{j != i} (nodes[i] - nodes[j])``, shape (k,); nodes float64 or complex128."""
+    _check_nodes(nodes)
+    result: Array = _vandermonde.barycentric_weights(np.ascontiguousarray(nodes))
+    return result
+
+
+def parker_traub_inverse(nodes: Array) -> Array:
+    """Inverse of the monomial Vandermonde matrix, shape (k, k); nodes float64 or complex128."""
+    _check_nodes(nodes)
+    result: Array = _vandermonde.parker_traub_inverse(np.ascontiguousarray(nodes))
+    return result
+
+
+def leja_order(nodes: Array) -> NDArray[np.intp]:
+    """Indices of the nodes in Leja order, shape (k,); nodes float64 or complex128."""
+    _check_nodes(nodes)
+    result: NDArray[np.intp] = _vandermonde.leja_order(np.ascontiguousarray(nodes))
+    return result
