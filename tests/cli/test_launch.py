@@ -1,0 +1,320 @@
+"""The launcher always comes back, says what the master said, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from codedla.errors import MPIUnavailable, UsageError
+from codedla.mpi import launch
+
+needs_mpi = pytest.mark.skipif(launch.find_launcher() is None, reason="no mpirun on this machine")
+
+#: Every script: rank, size, the communicator, and how a master reports.
+PRELUDE = """
+import os, signal, sys, time
+import mpi4py
+mpi4py.rc.finalize = False
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+world.Set_errhandler(MPI.ERRORS_RETURN)
+rank, size = world.rank, world.size
+
+def leave(code):
+    sys.stdout.flush()
+    if rank == 0:
+        with open(os.environ["CODEDLA_DONE"] + ".new", "w") as f:
+            f.write(str(code))
+        os.replace(f.name, os.environ["CODEDLA_DONE"])
+    os._exit(code)
+
+world.Barrier()
+"""
+
+
+def script(folder: Path, body: str, *, prelude: str = PRELUDE) -> list[str]:
+    path = folder / "job.py"
+    path.write_text(prelude + textwrap.dedent(body))
+    return [sys.executable, str(path)]
+
+
+def shared_memory() -> set[str]:
+    return set(os.listdir("/dev/shm"))
+
+
+def marked(text: bytes) -> list[int]:
+    """Living processes with `text` in their command line."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) != os.getpid():
+            try:
+                line = Path(f"/proc/{name}/cmdline").read_bytes()
+            except OSError:
+                continue
+            if text in line:
+                found.append(int(name))
+    return found
+
+
+@pytest.fixture
+def nothing_left(tmp_path):
+    """The test's job leaves no process and no shared-memory file."""
+    before = shared_memory()
+    yield
+    assert marked(str(tmp_path).encode()) == []
+    assert {n for n in shared_memory() - before if "segment" in n or "mpich" in n} == set()
+
+
+# ---------------------------------------------------------------- without MPI
+
+
+@pytest.mark.parametrize(
+    ("env", "world"),
+    [
+        ({}, None),
+        ({"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "9"}, (3, 9)),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, (0, 2)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "9", "SLURM_JOB_ID": "7"}, None),
+        ({"SLURM_PROCID": "5", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "9"}, (5, 9)),
+        ({"SLURM_PROCID": "0", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}, None),
+        (
+            {"SLURM_PROCID": "0", "SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "9"},
+            None,
+        ),
+    ],
+    ids=["shell", "openmpi", "pmi", "sbatch", "srun", "srun-of-one", "salloc"],
+)
+def test_world_from_env(env, world):
+    assert launch.world_from_env(env) == world
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "version", "ulfm"),
+    [
+        ("mpirun (Open MPI) 5.0.11\n", "openmpi", "5.0.11", True),
+        ("mpirun (Open MPI) 4.1.4\n", "openmpi", "4.1.4", False),
+        ("HYDRA build details:\n    Version:        4.0.2\n", "mpich", "4.0.2", False),
+        (
+            "Intel(R) MPI Library for Linux* OS, Version 2021.18 Build 1\n",
+            "intelmpi",
+            "2021.18",
+            False,
+        ),
+        ("whatever 1.0\n", "unknown", "", False),
+    ],
+)
+def test_launcher_kinds(tmp_path, monkeypatch, text, kind, version, ulfm):
+    program = tmp_path / "mpirun"
+    program.write_text(f"#!/bin/sh\nprintf '%s' '{text}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("CODEDLA_MPIRUN", str(program))
+    found = launch.find_launcher()
+    assert found == launch.Launcher(str(program), kind, version, ulfm)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "wanted", "unwanted"),
+    [
+        (launch.Launcher("m", "openmpi", "5.0.11", True), "--with-ft ulfm", "--enable-recovery"),
+        (launch.Launcher("m", "openmpi", "4.1.4", False), "--enable-recovery", "--with-ft"),
+        (launch.Launcher("m", "openmpi", "5.0.1", False), "--enable-recovery", "--with-ft"),
+        (launch.Launcher("m", "mpich", "5.0.2", False), "-disable-auto-cleanup", "--mca"),
+        (launch.Launcher("m", "unknown", "", False), "m -n 3 prog", "--mca"),
+    ],
+)
+def test_command(launcher, wanted, unwanted):
+    line = launch.command(launcher, 3, ["prog", "arg"])
+    text = " ".join(line)
+    assert text.startswith("m -n 3 ")
+    assert text.endswith(" prog arg")
+    assert wanted in text
+    assert unwanted not in text
+
+
+def test_command_refuses_no_ranks():
+    with pytest.raises(UsageError, match="at least 1; got 0"):
+        launch.command(launch.Launcher("m", "mpich", "", False), 0, ["prog"])
+
+
+def test_one_blas_thread_unless_the_user_says_otherwise():
+    env = launch.job_environment("id", "file", {"HOME": "/"})
+    assert env["OPENBLAS_NUM_THREADS"] == env["OMP_NUM_THREADS"] == "1"
+    assert (env["CODEDLA_JOB"], env["CODEDLA_DONE"]) == ("id", "file")
+    env = launch.job_environment("id", "file", {"OMP_NUM_THREADS": "4"})
+    assert env["OMP_NUM_THREADS"] == "4"
+    assert "OPENBLAS_NUM_THREADS" not in env
+
+
+def test_no_launcher(tmp_path, monkeypatch):
+    monkeypatch.delenv("CODEDLA_MPIRUN", raising=False)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert launch.find_launcher() is None
+    with pytest.raises(MPIUnavailable, match=r"needs mpirun or mpiexec.*pip install"):
+        launch.run_job(["true"], 2)
+
+
+def test_wrong_launcher_in_the_environment(monkeypatch):
+    monkeypatch.setenv("CODEDLA_MPIRUN", "/no/such/mpirun")
+    with pytest.raises(UsageError, match="CODEDLA_MPIRUN must name a program"):
+        launch.find_launcher()
+
+
+def fake_launcher(tmp_path, monkeypatch, body: str) -> None:
+    """A launcher that is a shell script, so that its ways can be chosen."""
+    program = tmp_path / "mpirun"
+    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && {{ echo fake; exit; }}\n{body}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("CODEDLA_MPIRUN", str(program))
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "launcher_code"),
+    [
+        ("exit 0", 1, 0),
+        ("exit 213", 213, 213),
+        ("kill -9 $$", 137, -9),
+        ("echo 0 >$CODEDLA_DONE; exit 137", 0, 137),
+        ("echo 3 >$CODEDLA_DONE; exit 0", 3, 0),
+        ("echo nonsense >$CODEDLA_DONE; exit 0", 1, 0),
+    ],
+)
+def test_whose_code_counts(tmp_path, monkeypatch, body, code, launcher_code):
+    fake_launcher(tmp_path, monkeypatch, body)
+    result = launch.run_job(["ignored"], 2, capture=True)
+    assert (result.code, result.launcher_code) == (code, launcher_code)
+
+
+REMARK = "-" * 74 + "\nprterun noticed that process rank 2 exited on signal 9\n" + "-" * 74 + "\n"
+WORDS = "-" * 74 + "\nThere are not enough slots available\n" + "-" * 74 + "\n"
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_remarks_are_dropped_once_the_master_has_reported(tmp_path, monkeypatch, reported):
+    (tmp_path / "text").write_text(REMARK + "a real message\n" + WORDS + "-" * 70 + "\nlast\n")
+    report = "echo 0 >$CODEDLA_DONE" if reported else ":"
+    fake_launcher(tmp_path, monkeypatch, f"cat {tmp_path}/text >&2; {report}; exit 1")
+    result = launch.run_job(["ignored"], 2, capture=True)
+    assert ("exited on signal" in result.stderr) is not reported
+    assert "a real message\n" in result.stderr
+    assert "not enough slots" in result.stderr
+    assert "last\n" in result.stderr
+
+
+def test_orphans_of_a_killed_launcher_are_killed(tmp_path, monkeypatch, nothing_left):
+    (tmp_path / "orphan.sh").write_text("sleep 100 & wait")
+    fake_launcher(tmp_path, monkeypatch, f"setsid sh {tmp_path}/orphan.sh & sleep 0.3; kill -9 $$")
+    result = launch.run_job(["ignored"], 2)
+    assert result.code == 137
+    assert any(entry.startswith("orphan") for entry in result.killed)
+    assert result.seconds < 5
+
+
+def test_stubborn_launcher_is_killed(tmp_path, monkeypatch, nothing_left):
+    fake_launcher(tmp_path, monkeypatch, "trap '' TERM INT; while :; do sleep 0.1; done")
+    result = launch.run_job(["ignored"], 2, timeout=0.5)
+    assert (result.code, result.hung, result.launcher_code) == (1, True, -9)
+    assert "launcher SIGKILL" in result.killed
+    assert result.seconds < 8
+
+
+def test_output_streams_while_the_job_runs(tmp_path, monkeypatch):
+    fake_launcher(
+        tmp_path,
+        monkeypatch,
+        "echo early; echo early >&2; sleep 3; echo 0 >$CODEDLA_DONE",
+    )
+    code = "import sys; from codedla.mpi.launch import run_job; sys.exit(run_job(['x'], 1).code)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        start = time.monotonic()
+        assert process.stdout.readline() == b"early\n"
+        assert process.stderr.readline() == b"early\n"
+        assert time.monotonic() - start < 2.5
+        assert process.wait(20) == 0
+
+
+# ---------------------------------------------------------------- real jobs
+
+
+@needs_mpi
+@pytest.mark.jobs
+def test_success(tmp_path, nothing_left):
+    body = """
+    print("size", size, os.environ["OPENBLAS_NUM_THREADS"], flush=True) if rank == 0 else None
+    leave(0)
+    """
+    result = launch.run_job(script(tmp_path, body), 5, timeout=60, capture=True)
+    assert result.stdout == "size 5 1\n"
+    assert (result.code, result.reported, result.hung, result.killed) == (0, True, False, [])
+    assert result.stderr == ""
+
+
+@needs_mpi
+@pytest.mark.jobs
+def test_the_masters_code_is_returned(tmp_path, nothing_left):
+    body = """
+    print("what went wrong", file=sys.stderr, flush=True) if rank == 0 else None
+    leave(3 if rank == 0 else 0)
+    """
+    result = launch.run_job(script(tmp_path, body), 3, timeout=60, capture=True)
+    assert result.code == 3
+    assert result.stderr == "what went wrong\n"
+
+
+@needs_mpi
+@pytest.mark.jobs
+def test_master_without_a_report_is_no_success(tmp_path, nothing_left):
+    result = launch.run_job(script(tmp_path, "os._exit(0)"), 2, timeout=60, capture=True)
+    assert (result.code, result.reported) == (1, False)
+
+
+@needs_mpi
+@pytest.mark.jobs
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+def test_a_lost_worker(tmp_path, nothing_left, signum):
+    if launch.find_launcher().kind != "openmpi" and signum == signal.SIGKILL:
+        pytest.skip("this launcher ends the job when a rank is killed")
+    body = f"""
+    if rank == 2:
+        os.kill(os.getpid(), {int(signum)})
+    time.sleep(0.5)
+    print("product") if rank == 0 else None
+    leave(0)
+    """
+    result = launch.run_job(script(tmp_path, body), 4, timeout=60, grace=1.0, capture=True)
+    assert (result.code, result.stdout, result.stderr) == (0, "product\n", "")
+    assert result.seconds < 15
+
+
+@needs_mpi
+@pytest.mark.jobs
+def test_everything_hangs(tmp_path, nothing_left):
+    body = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(100)"
+    result = launch.run_job(script(tmp_path, body), 3, timeout=3, capture=True)
+    assert (result.code, result.hung) == (1, True)
+    assert result.seconds < 15
+
+
+@needs_mpi
+@pytest.mark.jobs
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_the_job(tmp_path, nothing_left, signum):
+    argv = script(tmp_path, "print('up', flush=True) if rank == 0 else None; time.sleep(100)")
+    code = f"import sys; from codedla.mpi.launch import run_job; sys.exit(run_job({argv}, 3).code)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline() == b"up\n"
+        start = time.monotonic()
+        process.send_signal(signum)
+        assert process.wait(30) == 128 + signum
+        assert time.monotonic() - start < 12
