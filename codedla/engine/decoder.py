@@ -1,0 +1,261 @@
+"""Decode while waiting: three strategies over one interface.
+
+A pool receives worker ``w``'s reply into ``decoder.target(w)``, then calls ``decoder.add(w)``. While
+nothing arrives it calls ``decoder.idle()``, which folds a block that is waiting. When the collector
+says so, ``decoder.finish(responders)`` leaves the product in ``decoder.output``.
+
+==================  ===============================================  =========================
+strategy            used for                                         work after the last reply
+==================  ===============================================  =========================
+SystematicDecoder   codes with plain blocks                          O(erased blocks)
+StreamingDecoder    one wanted functional (MatDot)                   s + 1 blocks
+DenseDecoder        everything else                                  one combination, K blocks
+==================  ===============================================  =========================
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla.blocks import Split
+from codedla.codes.base import Code
+from codedla.engine import arithmetic
+
+__all__ = ["Decoder", "DenseDecoder", "StreamingDecoder", "SystematicDecoder", "make_decoder"]
+
+Array = NDArray[np.generic]
+FOLD_BATCH = 4
+"""Blocks folded by one call of ``idle``: long enough to be efficient, short enough to stay alert."""
+
+
+class Decoder(ABC):
+    """Receive replies in place and decode them into ``output``.
+
+    Parameters
+    ----------
+    code : Code
+    output : ndarray (M, N)
+        Where the product goes; rows contiguous or not.
+    dtype : numpy.dtype
+        dtype of the replies (complex for a complex code, even when ``output`` is real).
+    """
+
+    def __init__(self, code: Code, output: Array, dtype: np.dtype) -> None:
+        self.code, self.output, self.dtype = code, output, dtype
+        self.rows = Split(output.shape[0], code.grid.m)
+        self.cols = Split(output.shape[1], code.grid.n)
+        self.shape = (self.rows.size, self.cols.size)
+        self._targets: dict[int, Array] = {}
+
+    def block(self, index: int) -> Array:
+        """Return output block ``index`` as a view of ``output``."""
+        i, j = divmod(index, self.code.grid.n)
+        return self.output[self.rows.slice(i), self.cols.slice(j)]
+
+    def target(self, worker: int) -> Array:
+        """Return where worker ``worker``'s reply belongs; its shape and dtype are the reply's."""
+        if worker not in self._targets:
+            self._targets[worker] = self._make_target(worker)
+        return self._targets[worker]
+
+    def _make_target(self, worker: int) -> Array:
+        return arithmetic.empty(self.shape, self.dtype)
+
+    @abstractmethod
+    def add(self, worker: int) -> None:
+        """Note that worker ``worker``'s reply stands in its target."""
+
+    def idle(self) -> bool:
+        """Do a little of the decoding ahead; return whether there was anything to do."""
+        return False
+
+    def detach(self) -> None:
+        """Go on in a copy of ``output``: a reply may still be arriving in the original memory."""
+        self.output = self.output.copy()
+
+    @abstractmethod
+    def finish(self, responders: Iterable[int]) -> None:
+        """Complete ``output`` from the replies added so far."""
+
+    def _combine_outputs(
+        self, weights: Array, sources: Sequence[Array], indices: Sequence[int]
+    ) -> None:
+        """Write output blocks ``indices`` = ``weights @ sources``, shape by shape."""
+        groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for position, index in enumerate(indices):
+            groups[self.block(index).shape].append(position)
+        for (rows, cols), positions in groups.items():
+            cropped = [source[:rows, :cols] for source in sources]
+            outputs = [self.block(indices[position]) for position in positions]
+            _combine_into(np.asarray(weights)[positions], cropped, outputs)
+
+
+class SystematicDecoder(Decoder):
+    """Plain replies land in the output; every one is folded into the parity residuals on arrival.
+
+    With missing blocks ``E`` and parity replies ``T``: ``residual_t = reply_t - sum_j P[t, j] C_j``
+    over the plain blocks that are there, and ``C_E = W[E, T] @ residual_T``.
+    """
+
+    def __init__(self, code: Code, output: Array, dtype: np.dtype) -> None:
+        super().__init__(code, output, dtype)
+        self._plain = {w: code.plain_block(w) for w in range(code.n_workers)}
+        self._parity = [w for w, block in self._plain.items() if block is None]
+        self._owned: set[int] = set()
+        self._present: set[int] = set()
+        self._backlog: list[int] = []
+        self._residuals: dict[int, Array] = {}
+        self._arrived: list[int] = []
+
+    def _make_target(self, worker: int) -> Array:
+        index = self._plain[worker]
+        # Two copies of one block may be under way at once (replication): the first to be asked for
+        # owns the place in the output, another would scribble over it while it is being read.
+        if index is None:
+            return super()._make_target(worker)
+        view = self.block(index)
+        if view.dtype != self.dtype or index in self._owned:
+            return arithmetic.empty((view.shape[0], view.shape[1]), self.dtype)
+        self._owned.add(index)
+        return view
+
+    def add(self, worker: int) -> None:
+        index = self._plain[worker]
+        if index is None:
+            self._arrived.append(worker)
+            return
+        if index in self._present:
+            return
+        target, view = self.target(worker), self.block(index)
+        if not np.shares_memory(target, view, max_work=1):
+            view[...] = target
+        self._present.add(index)
+        if self._parity and len(self._present) < self.code.grid.outputs:
+            self._backlog.append(index)
+
+    def idle(self) -> bool:
+        if not self._backlog:
+            return False
+        self._fold(self._parity, [self._backlog.pop() for _ in self._backlog[-FOLD_BATCH:]])
+        return True
+
+    def _fold(self, parities: Sequence[int], indices: Iterable[int]) -> None:
+        if not self._residuals:
+            blocks = arithmetic.new_blocks(len(self._parity), self.shape, self.dtype)
+            self._residuals = dict(zip(self._parity, blocks, strict=True))
+        groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for index in indices:
+            groups[self.block(index).shape].append(index)
+        for (rows, cols), members in groups.items():
+            residuals = [self._residuals[t][:rows, :cols] for t in parities]
+            blocks = [self.block(index) for index in members]
+            weights = -self.code.generator[np.ix_(parities, members)]
+            arithmetic.combine(weights, blocks, residuals, accumulate=True)
+
+    def finish(self, responders: Iterable[int]) -> None:
+        missing = [i for i in range(self.code.grid.outputs) if i not in self._present]
+        if not missing:
+            return
+        survivors = sorted(responders)
+        parities = [w for w in survivors if w in set(self._arrived)]
+        # Only the residuals that are used still need their backlog.
+        if parities:
+            self._fold(parities, self._backlog)
+        self._backlog = []
+        for worker in parities:
+            arithmetic.fold([self._residuals[worker]], np.ones(1), self.target(worker))
+        columns = [survivors.index(w) for w in parities]
+        weights = self.code.weights(survivors)[np.ix_(missing, columns)]
+        self._combine_outputs(weights, [self._residuals[w] for w in parities], missing)
+
+
+class DenseDecoder(Decoder):
+    """Keep every reply and decode all blocks in one combination."""
+
+    def __init__(self, code: Code, output: Array, dtype: np.dtype) -> None:
+        super().__init__(code, output, dtype)
+        self._present: set[int] = set()
+
+    def add(self, worker: int) -> None:
+        self._present.add(worker)
+
+    def finish(self, responders: Iterable[int]) -> None:
+        survivors = sorted(set(responders) & self._present)
+        weights = self.code.weights(survivors)
+        sources = [self.target(w) for w in survivors]
+        self._combine_outputs(weights, sources, range(self.code.grid.outputs))
+
+
+class StreamingDecoder(Decoder):
+    """One wanted functional: keep ``s + 1`` accumulators instead of ``K`` replies.
+
+    All weight vectors that are valid for the full set of workers are ``w0 + Z h``, with ``Z`` an
+    orthonormal basis of the left null space of the generator (``N x s``). The accumulators hold
+    ``sum_i w0[i] Y_i`` and ``sum_i Z[i, r] Y_i``; at the end ``h`` is chosen such that the weights
+    of the workers that never answered vanish: ``Z_M h = -w0_M``.
+    """
+
+    def __init__(self, code: Code, output: Array, dtype: np.dtype) -> None:
+        super().__init__(code, output, dtype)
+        import scipy.linalg as sla
+
+        null = sla.null_space(code.generator.T)
+        everyone = code.weights(range(code.n_workers))[0]
+        self._weights = np.column_stack([everyone, null])
+        self._accumulators = arithmetic.new_blocks(self._weights.shape[1], self.shape, dtype)
+        self._backlog: list[int] = []
+        self._folded: set[int] = set()
+        self._spare: list[Array] = []
+
+    def _make_target(self, worker: int) -> Array:
+        return self._spare.pop() if self._spare else super()._make_target(worker)
+
+    def add(self, worker: int) -> None:
+        self._backlog.append(worker)
+
+    def idle(self) -> bool:
+        if not self._backlog:
+            return False
+        worker = self._backlog.pop()
+        arithmetic.fold(self._accumulators, self._weights[worker], self.target(worker))
+        self._spare.append(self._targets.pop(worker))
+        self._folded.add(worker)
+        return True
+
+    def finish(self, responders: Iterable[int]) -> None:
+        while self.idle():
+            pass
+        missing = [w for w in range(self.code.n_workers) if w not in self._folded]
+        base, null = self._weights[:, 0], self._weights[:, 1:]
+        h, *_ = np.linalg.lstsq(null[missing], -base[missing], rcond=None)
+        weights = np.concatenate([[1.0], h])[None, :]
+        self._combine_outputs(weights, self._accumulators, [0])
+
+
+def make_decoder(code: Code, output: Array, dtype: np.dtype) -> Decoder:
+    """Return the cheapest decoder that the code allows."""
+    if code.systematic and any(code.plain_block(w) is not None for w in range(code.n_workers)):
+        return SystematicDecoder(code, output, dtype)
+    if code.grid.outputs == 1 and code.tolerates + 1 < code.threshold:
+        return StreamingDecoder(code, output, dtype)
+    return DenseDecoder(code, output, dtype)
+
+
+def _combine_into(weights: Array, sources: Sequence[Array], outputs: Sequence[Array]) -> None:
+    """Combine, also from complex replies into a real output (the imaginary parts cancel)."""
+    if not outputs or outputs[0].size == 0:
+        return
+    same = outputs[0].dtype == sources[0].dtype
+    if same and outputs[0].strides[1] == outputs[0].itemsize:
+        arithmetic.combine(weights, sources, outputs)
+        return
+    rows, cols = outputs[0].shape
+    for row, out in zip(weights, outputs, strict=True):
+        whole = arithmetic.empty((rows, cols), sources[0].dtype)
+        arithmetic.combine(row[None, :], sources, [whole])
+        out[...] = whole if out.dtype.kind == whole.dtype.kind else whole.real

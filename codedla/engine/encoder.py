@@ -1,0 +1,143 @@
+"""Encode one operand: turn its blocks into the share of one worker, when that worker is served.
+
+Plain blocks of a systematic code are views of the operand (nothing is copied). Coded shares are
+written once, straight from the operand's strided sub-blocks, by :func:`codedla.kernels.combine`.
+Blocks of a dimension that does not divide evenly differ by one row or column; the share has the
+size of the longest, and a missing row counts as zeros without being stored.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla.blocks import Split
+from codedla.engine import arithmetic
+
+__all__ = ["DenseEncoder", "SparseEncoder", "make_encoder"]
+
+Array = NDArray[np.generic]
+
+DENSE_SHARE_FROM = 0.25
+"""Density from which a coded share of a sparse operand is stored dense: BLAS wins from there on."""
+
+
+class DenseEncoder:
+    """Encode a dense matrix cut into ``rows.parts x cols.parts`` blocks.
+
+    Parameters
+    ----------
+    matrix : ndarray (r, c)
+        Any memory order. Never modified; C- and Fortran-ordered matrices are not copied.
+    rows, cols : Split
+        How the two dimensions are cut.
+    dtype : numpy.dtype
+        dtype of the shares.
+    """
+
+    def __init__(self, matrix: Array, rows: Split, cols: Split, dtype: np.dtype) -> None:
+        # Real operands of a complex code are cast once, not once per share.
+        matrix = np.asarray(matrix, dtype=dtype)
+        # Fortran order is encoded as the transposed matrix, so that kernels see contiguous rows.
+        self.transposed = matrix.flags.f_contiguous and not matrix.flags.c_contiguous
+        if self.transposed:
+            matrix, rows, cols = matrix.T, cols, rows
+        elif matrix.size and matrix.strides[1] != matrix.itemsize:
+            matrix = np.ascontiguousarray(matrix)
+        self.matrix, self.rows, self.cols, self.dtype = matrix, rows, cols, dtype
+
+    def plain(self, block: int) -> Array:
+        """Return block ``block`` (row-major) itself: a view."""
+        i, j = self._position(block)
+        view = self.matrix[self.rows.slice(i), self.cols.slice(j)]
+        return view.T if self.transposed else view
+
+    def coded(self, weights: Array) -> Array:
+        """Return ``sum_u weights[u] * block_u`` as a new matrix of the longest block's shape."""
+        shape = (self.rows.size, self.cols.size)
+        share = arithmetic.empty(shape, self.dtype)
+        blocks = [self._position(u) for u in range(len(weights))]
+        for piece_rows, piece_cols in itertools.product(_pieces(self.rows), _pieces(self.cols)):
+            target = share[piece_rows, piece_cols]
+            sources, used = [], []
+            for u, (i, j) in enumerate(blocks):
+                block = self.matrix[self.rows.slice(i), self.cols.slice(j)]
+                view = block[piece_rows, piece_cols]
+                if weights[u] != 0 and view.shape == target.shape:
+                    sources.append(view)
+                    used.append(u)
+            if used:
+                arithmetic.combine(np.asarray(weights)[used][None, :], sources, [target])
+            else:
+                target[...] = 0
+        return share.T if self.transposed else share
+
+    def _position(self, block: int) -> tuple[int, int]:
+        if self.transposed:
+            j, i = divmod(block, self.rows.parts)
+            return i, j
+        return divmod(block, self.cols.parts)
+
+
+class SparseEncoder:
+    """Encode a SciPy sparse matrix; shares stay CSR while that is the cheaper form.
+
+    Parameters
+    ----------
+    matrix : scipy.sparse array or matrix (r, c)
+    rows, cols : Split
+    dtype : numpy.dtype
+    """
+
+    def __init__(self, matrix: Any, rows: Split, cols: Split, dtype: np.dtype) -> None:
+        self.rows, self.cols, self.dtype = rows, cols, dtype
+        # Column slices are cheap in CSC, row slices in CSR.
+        whole = matrix.tocsr() if cols.parts == 1 else matrix.tocsc()
+        # A copy before summing duplicates, because the caller's matrix is not ours to change.
+        if not whole.has_canonical_format:
+            whole = whole.copy()
+            whole.sum_duplicates()
+        self.matrix = whole.astype(dtype)
+
+    def plain(self, block: int) -> Any:
+        """Return block ``block`` (row-major) as CSR."""
+        i, j = divmod(block, self.cols.parts)
+        return self.matrix[self.rows.slice(i), self.cols.slice(j)].tocsr()
+
+    def coded(self, weights: Array) -> Any:
+        """Return the weighted sum of the blocks: CSR, or an ndarray when it fills up."""
+        import scipy.sparse as sp
+
+        shape = (self.rows.size, self.cols.size)
+        data, rows, cols = [], [], []
+        for u, weight in enumerate(weights):
+            if weight != 0:
+                part = self.plain(u).tocoo()
+                data.append((part.data * weight).astype(self.dtype))
+                rows.append(part.row)
+                cols.append(part.col)
+        if not data:
+            return sp.csr_array(shape, dtype=self.dtype)
+        joined = (np.concatenate(data), (np.concatenate(rows), np.concatenate(cols)))
+        share = sp.coo_array(joined, shape=shape).tocsr()
+        if share.nnz > DENSE_SHARE_FROM * shape[0] * shape[1]:
+            return share.toarray()
+        return share
+
+
+def make_encoder(
+    matrix: Any, rows: Split, cols: Split, dtype: np.dtype
+) -> DenseEncoder | SparseEncoder:
+    """Return the encoder for a dense or sparse operand."""
+    kind = DenseEncoder if isinstance(matrix, np.ndarray) else SparseEncoder
+    return kind(matrix, rows, cols, dtype)
+
+
+def _pieces(split: Split) -> list[slice]:
+    """Cut a block's index range where the shorter blocks of ``split`` end."""
+    shortest = split.length // split.parts
+    pieces = [slice(0, shortest), slice(shortest, split.size)]
+    return [piece for piece in pieces if piece.start < piece.stop] or [slice(0, 0)]

@@ -1,0 +1,361 @@
+"""The plan of one coded operation: who gets what, what it costs, how accurate it will be.
+
+A :class:`Plan` is frozen and prints itself; making one needs neither MPI nor the operands' values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from codedla.blocks import Grid
+from codedla.codes.base import Code
+from codedla.engine import choose
+from codedla.errors import UsageError
+
+__all__ = ["DEFAULT_TOLERANCE", "Plan", "compute_dtype", "default_tolerance", "make_plan"]
+
+DEFAULT_TOLERANCE = {"d": 1e-9, "s": 1e-3}
+"""Largest ``alpha * eps`` accepted by default: double and single precision."""
+
+_COMPUTE = {
+    "f2": np.dtype(np.float32),
+    "f4": np.dtype(np.float32),
+    "f8": np.dtype(np.float64),
+    "c8": np.dtype(np.complex64),
+    "c16": np.dtype(np.complex128),
+}
+
+
+def compute_dtype(dtype: np.dtype, *, exact_integers: bool = False) -> np.dtype:
+    """Return the dtype in which a product with result ``dtype`` is coded and computed.
+
+    Parameters
+    ----------
+    dtype : numpy.dtype
+        ``numpy.result_type`` of the operands.
+    exact_integers : bool
+        Compute integers in wrap-around int64 instead of float64.
+
+    Raises
+    ------
+    UsageError
+        No code works in this dtype (object, strings, dates, long double).
+    """
+    if dtype.kind in "iub":
+        return np.dtype(np.int64) if exact_integers else np.dtype(np.float64)
+    name = f"{dtype.kind}{dtype.itemsize}"
+    if name not in _COMPUTE:
+        raise UsageError(
+            "operands must be bool, integers, float16, float32, float64, complex64 or complex128; "
+            f"got dtype {dtype}; cast with .astype(float)"
+        )
+    return _COMPUTE[name]
+
+
+def default_tolerance(dtype: np.dtype) -> float:
+    """Return the default for ``alpha * eps`` in computing dtype ``dtype``."""
+    return DEFAULT_TOLERANCE["s" if dtype in (np.float32, np.complex64) else "d"]
+
+
+def unit_roundoff(dtype: np.dtype) -> float:
+    """Return eps of a floating dtype, 0.0 for integers."""
+    return 0.0 if dtype.kind in "iub" else float(np.finfo(dtype).eps)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan of one coded product ``C = A @ B``.
+
+    Parameters
+    ----------
+    operation : str
+        ``"matmul"`` or ``"matvec"``.
+    code : Code
+        The code, built for the workers it uses.
+    shape : tuple of int
+        ``(M, L, N)``: rows of A, inner dimension, columns of B.
+    dtype : numpy.dtype
+        dtype of the result.
+    compute : numpy.dtype
+        dtype of shares and replies.
+    pool_workers : int
+        Workers in the pool; those beyond ``code.n_workers`` stay idle.
+    tolerance : float
+        Largest accepted ``alpha * eps``.
+    reason : str
+        Why this code and this grid.
+    warnings : tuple of str
+        What a user should know before running it.
+    density : tuple of float
+        Densities of A and B; 1.0 for dense operands.
+    """
+
+    operation: str
+    code: Code
+    shape: tuple[int, int, int]
+    dtype: np.dtype
+    compute: np.dtype
+    pool_workers: int
+    tolerance: float
+    reason: str
+    warnings: tuple[str, ...] = ()
+    density: tuple[float, float] = (1.0, 1.0)
+
+    @property
+    def grid(self) -> Grid:
+        """Numbers of blocks."""
+        return self.code.grid
+
+    @property
+    def threshold(self) -> int:
+        """Replies that suffice."""
+        return self.code.threshold
+
+    @property
+    def tolerates(self) -> int:
+        """Workers that may be lost whichever they are."""
+        return self.code.tolerates
+
+    @property
+    def flops_plain(self) -> float:
+        """Flops of the plain product (a complex multiply-add counts 8)."""
+        m, l, n = self.shape
+        return 2.0 * m * l * n * self.density[0] * self.density[1] * _flop_factor(self.dtype)
+
+    @property
+    def flops_worker(self) -> float:
+        """Flops of one worker."""
+        blocks = self.grid.m * self.grid.p * self.grid.n
+        return self.flops_plain / blocks * _flop_factor(self.compute) / _flop_factor(self.dtype)
+
+    def _share_bytes(self) -> tuple[float, float, float]:
+        m, l, n = self.shape
+        g, item = self.grid, self.compute.itemsize
+        a = -(-m // g.m) * -(-l // g.p) * item * self.density[0]
+        b = -(-l // g.p) * -(-n // g.n) * item * self.density[1]
+        return a, b, float(-(-m // g.m) * -(-n // g.n) * item)
+
+    @property
+    def bytes_sent(self) -> float:
+        """Bytes the master sends when nothing is resident yet."""
+        a, b, _ = self._share_bytes()
+        return self.code.active * (a + b)
+
+    @property
+    def bytes_received(self) -> float:
+        """Bytes of the replies that are needed."""
+        return self.threshold * self._share_bytes()[2]
+
+    @property
+    def memory_worker(self) -> float:
+        """Bytes of one worker's shares and of its reply (two buffers)."""
+        a, b, reply = self._share_bytes()
+        return a + b + 2 * reply
+
+    @property
+    def memory_master(self) -> float:
+        """Bytes of operands, product, coded shares under way and decoding scratch."""
+        m, l, n = self.shape
+        a, b, reply = self._share_bytes()
+        whole = (m * l * self.density[0] + l * n * self.density[1] + m * n) * self.dtype.itemsize
+        coded = sum(self.code.plain_block(w) is None for w in range(self.code.active))
+        return whole + coded * (a + b + 2 * reply)
+
+    @cached_property
+    def worst_amplification(self) -> float:
+        """Worst ``alpha(S)`` over survivor sets of threshold size (sampled when there are many)."""
+        return float(self.code.worst_amplification()[0])
+
+    @property
+    def predicted_error(self) -> float:
+        """``worst_amplification * eps``; 0 in exact arithmetic."""
+        return self.worst_amplification * unit_roundoff(self.compute)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as JSON-ready data."""
+        return {
+            "operation": self.operation,
+            "code": self.code.name,
+            "grid": [self.grid.m, self.grid.p, self.grid.n],
+            "shape": list(self.shape),
+            "dtype": str(self.dtype),
+            "n_workers": self.pool_workers,
+            "workers_used": self.code.active,
+            "threshold": self.threshold,
+            "tolerates": self.tolerates,
+            "flops_plain": self.flops_plain,
+            "flops_worker": self.flops_worker,
+            "bytes_sent": self.bytes_sent,
+            "bytes_received": self.bytes_received,
+            "memory_worker": self.memory_worker,
+            "memory_master": self.memory_master,
+            "worst_amplification": self.worst_amplification,
+            "predicted_error": self.predicted_error,
+            "reason": self.reason,
+            "warnings": list(self.warnings),
+        }
+
+    def __str__(self) -> str:
+        m, l, n = self.shape
+        workers = f"{self.code.active} of {self.pool_workers}"
+        rows = [
+            ("operation", f"{self.operation}  ({m} x {l}) @ ({l} x {n})  {self.dtype}"),
+            ("code", f"{self.code.name}, grid {self.grid}"),
+            ("why", self.reason),
+            ("workers", f"{workers} used, any {self.threshold} replies suffice"),
+            ("tolerates", f"{self.tolerates} slow or dead workers, whichever they are"),
+            ("flops", f"{_si(self.flops_worker)} per worker, {_si(self.flops_plain)} uncoded"),
+            ("sent", f"{_bytes(self.bytes_sent)} in all"),
+            ("received", f"{_bytes(self.bytes_received)} needed"),
+            ("memory", f"{_bytes(self.memory_worker)} per worker rank"),
+            ("", f"{_bytes(self.memory_master)} on the master rank"),
+            ("amplification", f"{self.worst_amplification:.1e} in the worst survivor set"),
+            ("error", f"about {self.predicted_error:.0e} relative, at worst"),
+        ]
+        rows += [("warning", text) for text in self.warnings]
+        return "\n".join(f"{name:<14} {value}" for name, value in rows)
+
+
+def make_plan(
+    shape_a: tuple[int, int],
+    shape_b: tuple[int, int],
+    dtype: Any,
+    n_workers: int,
+    *,
+    operation: str = "matmul",
+    code: str = "auto",
+    blocks: int | tuple[int, ...] | None = None,
+    tolerate: int | None = None,
+    nodes: str | None = None,
+    tolerance: float | None = None,
+    nnz: tuple[int | None, int | None] | None = None,
+    plain_only: bool = False,
+    exact_integers: bool = False,
+    strict: bool = False,
+) -> Plan:
+    """Choose a code and a grid and lay out the work.
+
+    Parameters
+    ----------
+    shape_a, shape_b : tuple of int
+        Shapes of the operands.
+    dtype : dtype-like
+        ``numpy.result_type`` of the operands.
+    n_workers : int
+        Workers in the pool (ranks - 1).
+    operation : {"matmul", "matvec"}
+    code : str
+        A registered name or ``"auto"``.
+    blocks : int, (m, n) or (m, p, n), optional
+        Numbers of blocks; chosen from the shapes when omitted.
+    tolerate : int, optional
+        Workers that may be lost. Default: 0 with one or two workers, 1 with three to five, else 2;
+        with ``blocks`` given, as many as the workers allow.
+    nodes : str, optional
+        Evaluation points, for codes that have a choice.
+    tolerance : float, optional
+        Largest accepted ``alpha * eps``; default 1e-9 (double) or 1e-3 (single precision).
+    nnz : (int or None, int or None), optional
+        Stored entries of sparse operands.
+    plain_only : bool
+        Only plain copies may be sent (operands hold NaN or Inf, or sums could overflow).
+    exact_integers : bool
+        Only wrap-around integer arithmetic is exact for these operands.
+    strict : bool
+        Refuse a code whose worst survivor set misses the tolerance, instead of warning.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    UsageError
+        Shapes do not fit, or no code fits the request; the message says what would.
+    """
+    (rows, inner), (inner_b, cols) = shape_a, shape_b
+    if inner != inner_b:
+        raise UsageError(
+            f"columns of A must equal rows of B; got A {rows}x{inner} and B {inner_b}x{cols}"
+        )
+    if n_workers < 1:
+        raise UsageError(
+            f"a pool needs at least one worker beside the master; got {n_workers + 1} rank; "
+            "start with mpirun -n R or --ranks R, R >= 2"
+        )
+    result = np.dtype(dtype)
+    compute = compute_dtype(result, exact_integers=exact_integers)
+    limit = default_tolerance(compute) if tolerance is None else float(tolerance)
+    if not limit > 0:
+        raise UsageError(f"tolerance must be positive; got {tolerance}")
+    density = _density(shape_a, shape_b, nnz)
+    request = choose.Request(
+        operation=operation,
+        shape=(rows, inner, cols),
+        n_workers=n_workers,
+        code=code,
+        blocks=blocks,
+        tolerate=tolerate,
+        nodes=nodes,
+        eps=unit_roundoff(compute),
+        itemsize=compute.itemsize,
+        tolerance=limit,
+        check_accuracy=tolerance is not None or limit > DEFAULT_TOLERANCE["d"],
+        strict=strict,
+        plain_only=plain_only,
+        exact_integers=exact_integers,
+        density=density,
+    )
+    chosen = choose.choose(request)
+    if chosen.code.field == "complex" and compute.kind == "f":
+        compute = np.result_type(compute, np.complex64)
+    return Plan(
+        operation=operation,
+        code=chosen.code,
+        shape=request.shape,
+        dtype=result,
+        compute=compute,
+        pool_workers=n_workers,
+        tolerance=limit,
+        reason=chosen.reason,
+        warnings=chosen.warnings,
+        density=density,
+    )
+
+
+def _density(
+    shape_a: tuple[int, int],
+    shape_b: tuple[int, int],
+    nnz: tuple[int | None, int | None] | None,
+) -> tuple[float, float]:
+    counts = nnz or (None, None)
+    sizes = (shape_a[0] * shape_a[1], shape_b[0] * shape_b[1])
+    a, b = (
+        1.0 if count is None else count / max(size, 1)
+        for count, size in zip(counts, sizes, strict=True)
+    )
+    return a, b
+
+
+def _flop_factor(dtype: np.dtype) -> float:
+    return 4.0 if dtype.kind == "c" else 1.0
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def _si(count: float) -> str:
+    for unit in ("", "k", "M", "G", "T"):
+        if count < 1000:
+            return f"{count:.3g} {unit}flop"
+        count /= 1000
+    return f"{count:.3g} Pflop"

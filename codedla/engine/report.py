@@ -1,0 +1,94 @@
+"""What happened in one coded operation, as data: schema ``codedla.report/1``."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import dataclass, field
+from typing import Any
+
+from codedla.engine.round import Event
+
+__all__ = ["SCHEMA", "Report"]
+
+SCHEMA = "codedla.report/1"
+
+
+@dataclass
+class Report:
+    """Report of one operation.
+
+    Ranks are MPI ranks (worker index + 1). Times are seconds on the master, bytes are payload.
+    """
+
+    operation: str
+    code: str
+    n_workers: int
+    threshold: int
+    shapes: dict[str, list[int]]
+    dtype: str
+    grid: str = ""
+    reason: str = ""
+    responders: list[int] = field(default_factory=list)
+    stragglers: list[int] = field(default_factory=list)
+    lost: dict[int, str] = field(default_factory=dict)
+    redispatched: list[int] = field(default_factory=list)
+    times: dict[str, float] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+    amplification: float | None = None
+    error_estimate: float | None = None
+    verified: str = "off"
+    warnings: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as JSON-ready data."""
+        import numpy
+
+        from codedla import __version__
+
+        return {
+            "schema": SCHEMA,
+            "operation": self.operation,
+            "code": self.code,
+            "grid": self.grid,
+            "reason": self.reason,
+            "n_workers": self.n_workers,
+            "threshold": self.threshold,
+            "shapes": self.shapes,
+            "dtype": self.dtype,
+            "responders": self.responders,
+            "stragglers": self.stragglers,
+            "lost": [{"rank": rank, "reason": why} for rank, why in sorted(self.lost.items())],
+            "redispatched": self.redispatched,
+            "times": {name: round(value, 6) for name, value in self.times.items()},
+            "bytes": self.bytes,
+            "amplification": self.amplification,
+            "error_estimate": self.error_estimate,
+            "verified": self.verified,
+            "warnings": self.warnings,
+            "versions": {
+                "codedla": __version__,
+                "numpy": numpy.__version__,
+                "python": platform.python_version(),
+            },
+            "events": [event.to_dict() for event in self.events],
+        }
+
+    def to_json(self) -> str:
+        """Return the report as one JSON document."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
+
+    def summary(self) -> str:
+        """Return three lines for a person: what ran, who answered, how accurate."""
+        late = ", ".join(map(str, self.stragglers)) or "none"
+        gone = ", ".join(map(str, sorted(self.lost))) or "none"
+        estimate = "exact" if self.error_estimate == 0.0 else f"{self.error_estimate or 0.0:.1e}"
+        return (
+            f"{self.operation} by code {self.code} (grid {self.grid}), "
+            f"{self.n_workers} workers, any {self.threshold} suffice: {self.reason}\n"
+            f"answered: ranks {', '.join(map(str, self.responders))}; late: {late}; lost: {gone}\n"
+            f"time {self.times.get('total', 0.0):.3f} s, after the last needed reply "
+            f"{self.times.get('after_threshold', 0.0) * 1e3:.1f} ms; "
+            f"error estimate {estimate}; verified: {self.verified}"
+        )

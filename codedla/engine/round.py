@@ -1,0 +1,128 @@
+"""What one coded operation is, seen by a pool: operands per worker, a collector, a decoder.
+
+A *round* is one coded operation, for instance one product. The pool that runs it only moves bytes:
+it asks the round for each worker's operands (which are encoded then, not before), feeds events to
+the collector and received replies to the decoder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from codedla.engine.collector import Collector
+from codedla.engine.decoder import Decoder
+
+__all__ = ["Event", "Operand", "Outcome", "Pool", "Progress", "Round"]
+
+Progress = Callable[[int, int, int], None]
+"""``progress(done, needed, total)``, called on the master after every reply."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One matrix of a worker's task.
+
+    Parameters
+    ----------
+    key : int
+        Positive: the worker keeps the matrix under this id for later rounds. 0: used once.
+    supply : callable
+        Returns the matrix (ndarray or CSR). Called only when the worker does not hold ``key``.
+    """
+
+    key: int
+    supply: Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of the report's time line; ``seconds`` count from the start of the round."""
+
+    seconds: float
+    kind: str
+    worker: int
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form; the worker is named by its rank (worker + 1)."""
+        entry: dict[str, Any] = {"t": round(self.seconds, 6), "kind": self.kind}
+        if self.worker >= 0:
+            entry["rank"] = self.worker + 1
+        if self.note:
+            entry["note"] = self.note
+        return entry
+
+
+@dataclass
+class Round:
+    """One coded operation handed to a pool.
+
+    Parameters
+    ----------
+    workers : sequence of int
+        Workers with a task, in the order in which tasks are handed out.
+    operands : callable
+        ``operands(worker)`` returns the two matrices of that worker's product.
+    collector : Collector
+        Decides; see :mod:`codedla.engine.collector`.
+    decoder : Decoder
+        Receives replies in place and decodes.
+    timeout : float or None
+        Seconds after which the collector is told of the deadline.
+    progress : callable or None
+        See :data:`Progress`.
+    """
+
+    workers: Sequence[int]
+    operands: Callable[[int], tuple[Operand, Operand]]
+    collector: Collector
+    decoder: Decoder
+    timeout: float | None = None
+    progress: Progress | None = None
+
+
+@dataclass
+class Outcome:
+    """What a pool measured while it ran a round (seconds and bytes)."""
+
+    encode: float = 0.0
+    send: float = 0.0
+    wait: float = 0.0
+    decode: float = 0.0
+    after_threshold: float = 0.0
+    total: float = 0.0
+    sent: int = 0
+    received: int = 0
+    events: list[Event] = field(default_factory=list)
+
+
+class Pool(Protocol):
+    """What the operations ask of a pool; implemented in :mod:`codedla.pools` and :mod:`codedla.mpi`."""
+
+    n_workers: int
+
+    def run(self, job: Round) -> Outcome:
+        """Run one round until its collector says finish.
+
+        Raises
+        ------
+        NotDecodable
+            Too many workers were lost, or the deadline passed too early.
+        WorkerError
+            A worker's task raised.
+        """
+        ...
+
+    def new_key(self) -> int:
+        """Return an unused positive id for a resident operand."""
+        ...
+
+    def drop(self, keys: Sequence[int]) -> None:
+        """Make every worker forget these resident operands."""
+        ...
+
+    def close(self) -> None:
+        """End the pool; idempotent."""
+        ...

@@ -1,0 +1,204 @@
+"""Delay and fault models, seeded: for tests, teaching and the simulated pool.
+
+A fault is written ``kind:RANK:VALUE`` with the MPI rank of a worker (1, 2, ...; rank 0 is the
+master), a random delay ``random:DISTRIBUTION:PARAMETERS``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla.errors import UsageError
+
+__all__ = ["DISTRIBUTIONS", "FAULTS", "Delays", "Fault", "FaultPlan", "parse_fault"]
+
+FAULTS = {
+    "slow": "slow:RANK:FACTOR     every panel takes FACTOR times as long",
+    "delay": "delay:RANK:SECONDS   sleep this long inside every task",
+    "kill": "kill:RANK:SECONDS    the rank kills itself this long after the start",
+    "hang": "hang:RANK:SECONDS    the rank freezes (SIGSTOP) this long after the start",
+    "corrupt": "corrupt:RANK:PROB    with this probability one entry of a reply is wrong",
+    "raise": "raise:RANK:ROUND     the task of this round (1, 2, ...) raises an exception",
+    "random": "random:DIST:PARAMS   every task of every worker sleeps a random time",
+}
+"""Fault kinds and their spelling, for help texts."""
+
+DISTRIBUTIONS = {
+    "exp": ("MEAN[:SEED]", 1),
+    "shifted-exp": ("SHIFT:MEAN[:SEED]", 2),
+    "pareto": ("SHAPE:SCALE[:SEED]", 2),
+    "bimodal": ("PROBABILITY:SECONDS[:SEED]", 2),
+}
+"""Random delays and their parameters."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault on purpose.
+
+    Parameters
+    ----------
+    kind : str
+        A key of :data:`FAULTS`.
+    worker : int
+        Worker index (rank - 1); -1 for ``random``, which concerns everybody.
+    value : float
+        Seconds, factor or probability.
+    distribution : str
+        For ``random``: a key of :data:`DISTRIBUTIONS`.
+    parameters : tuple of float
+        For ``random``.
+    seed : int
+        Seed of random choices.
+    """
+
+    kind: str
+    worker: int
+    value: float = 0.0
+    distribution: str = ""
+    parameters: tuple[float, ...] = ()
+    seed: int = 20177
+
+
+@dataclass(frozen=True)
+class Delays:
+    """Random delay of every task.
+
+    ``exp``: exponential with this mean; ``shifted-exp``: the same after a constant; ``pareto``:
+    ``scale * (1 - u)**(-1/shape) - scale``; ``bimodal``: this many seconds with this probability.
+
+    Parameters
+    ----------
+    distribution : str
+    parameters : tuple of float
+        As listed in :data:`DISTRIBUTIONS`.
+    """
+
+    distribution: str
+    parameters: tuple[float, ...]
+
+    def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+        """Draw ``size`` delays in seconds."""
+        first, *rest = self.parameters
+        match self.distribution:
+            case "exp":
+                return rng.exponential(first, size)
+            case "shifted-exp":
+                return first + rng.exponential(rest[0], size)
+            case "pareto":
+                return rest[0] * rng.pareto(first, size)
+            case "bimodal":
+                return np.where(rng.random(size) < first, rest[0], 0.0)
+        raise UsageError(_unknown("distribution", self.distribution, DISTRIBUTIONS))
+
+
+def parse_fault(spec: str) -> Fault:
+    """Read one fault specification.
+
+    Parameters
+    ----------
+    spec : str
+        For instance ``"delay:3:30"`` or ``"random:exp:0.1:7"``.
+
+    Raises
+    ------
+    UsageError
+        The kind, the rank or a number is wrong.
+    """
+    kind, *fields = spec.split(":")
+    if kind not in FAULTS:
+        raise UsageError(_unknown("fault", kind, FAULTS))
+    if kind == "random":
+        return _parse_random(spec, fields)
+    try:
+        rank, value = int(fields[0]), float(fields[1])
+        if len(fields) != 2 or rank < 1 or not math.isfinite(value) or value < 0:
+            raise ValueError
+    except (IndexError, ValueError):
+        raise UsageError(
+            f"a fault is written {FAULTS[kind].split()[0]} with RANK 1, 2, ... and a value >= 0; "
+            f"got {spec!r}"
+        ) from None
+    if kind == "corrupt" and value > 1:
+        raise UsageError(f"a probability is at most 1; got {spec!r}")
+    if kind == "slow" and value < 1:
+        raise UsageError(f"a slow rank's factor is at least 1; got {spec!r}")
+    return Fault(kind, rank - 1, value)
+
+
+def _parse_random(spec: str, fields: list[str]) -> Fault:
+    name = fields[0] if fields else ""
+    if name not in DISTRIBUTIONS:
+        raise UsageError(_unknown("distribution", name, DISTRIBUTIONS))
+    names, count = DISTRIBUTIONS[name]
+    try:
+        numbers = [float(text) for text in fields[1 : 1 + count]]
+        seed = int(fields[1 + count]) if len(fields) == count + 2 else 20177
+        wrong = len(numbers) != count or not all(math.isfinite(x) and x >= 0 for x in numbers)
+        if wrong or len(fields) > count + 2 or seed < 0 or (name == "pareto" and numbers[0] == 0):
+            raise ValueError
+    except ValueError:
+        raise UsageError(f"a random delay is written random:{name}:{names}; got {spec!r}") from None
+    return Fault("random", -1, 0.0, name, tuple(numbers), seed)
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    return f"unknown {what} {name!r}; known: {', '.join(sorted(known))}"
+
+
+class FaultPlan:
+    """The faults of one worker, as it meets them.
+
+    Parameters
+    ----------
+    faults : iterable of Fault
+        Those of all workers.
+    worker : int
+        Whose plan this is.
+    """
+
+    def __init__(self, faults: Iterable[Fault], worker: int) -> None:
+        self.worker = worker
+        mine = [fault for fault in faults if fault.worker in (worker, -1)]
+        self.factor = math.prod(f.value for f in mine if f.kind == "slow")
+        self.kill_after = _earliest(mine, "kill")
+        self.hang_after = _earliest(mine, "hang")
+        self._fixed = sum(f.value for f in mine if f.kind == "delay")
+        self._raises = {int(f.value) for f in mine if f.kind == "raise"}
+        self._random = [
+            (Delays(f.distribution, f.parameters), np.random.default_rng([f.seed, worker]))
+            for f in mine
+            if f.kind == "random"
+        ]
+        self._corrupt = max((f.value for f in mine if f.kind == "corrupt"), default=0.0)
+        self._rng = np.random.default_rng([20177, worker])
+        self._tasks = 0
+
+    def start_task(self) -> float:
+        """Count a task; return the seconds it has to sleep.
+
+        Raises
+        ------
+        RuntimeError
+            A ``raise`` fault is planned for this task.
+        """
+        self._tasks += 1
+        if self._tasks in self._raises:
+            raise RuntimeError(f"injected exception in task {self._tasks}")
+        drawn = sum(float(model.sample(rng, 1)[0]) for model, rng in self._random)
+        return self._fixed + drawn
+
+    def corrupt(self, reply: NDArray[np.generic]) -> None:
+        """Make one entry of the reply wrong, with the planned probability."""
+        if self._corrupt and reply.size and self._rng.random() < self._corrupt:
+            spot = tuple(int(self._rng.integers(extent)) for extent in reply.shape)
+            reply[spot] = reply[spot] + 1 if reply[spot] == 0 else reply[spot] * -2
+
+
+def _earliest(faults: Iterable[Fault], kind: str) -> float | None:
+    return min((fault.value for fault in faults if fault.kind == kind), default=None)

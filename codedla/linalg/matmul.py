@@ -1,0 +1,108 @@
+"""The coded matrix product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import ArrayLike, NDArray
+
+from codedla.engine.report import Report
+from codedla.engine.round import Pool, Progress
+from codedla.linalg.operands import as_operand, plan_product
+from codedla.linalg.product import Product, run_product
+
+__all__ = ["matmul"]
+
+
+def matmul(
+    A: ArrayLike,
+    B: ArrayLike,
+    *,
+    pool: Pool,
+    code: str = "auto",
+    blocks: int | tuple[int, ...] | None = None,
+    tolerate: int | None = None,
+    nodes: str | None = None,
+    tolerance: float | None = None,
+    out: NDArray[Any] | None = None,
+    verify: str = "off",
+    return_report: bool = False,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> NDArray[Any] | tuple[NDArray[Any], Report]:
+    r"""Multiply two matrices on a pool; the slowest workers are not waited for.
+
+    ``A`` is cut into ``m`` row blocks, ``B`` into ``n`` column blocks; worker ``i`` multiplies the
+    shares
+
+    .. math:: \tilde A_i = \sum_u G^A_{iu} A_u, \qquad \tilde B_i = \sum_v G^B_{iv} B_v
+
+    and the master recovers all ``A_u B_v`` from any threshold of the replies.
+
+    Parameters
+    ----------
+    A : array_like or scipy.sparse (M, L)
+        bool, integer, float16/32/64 or complex64/128, any memory order; never modified.
+    B : array_like or scipy.sparse (L, N)
+    pool : Pool
+        A :class:`SerialPool`, :class:`SimulatedPool` or :class:`MPIPool`.
+    code : str
+        A name of ``codedla codes``, or ``"auto"``.
+    blocks : int, (m, n) or (m, p, n), optional
+        Numbers of row blocks of A, inner blocks, and column blocks of B.
+    tolerate : int, optional
+        Workers that may be late or lost. Default: 0, 1 or 2 by the number of workers.
+    nodes : str, optional
+        Evaluation points, for codes that have a choice.
+    tolerance : float, optional
+        Largest accepted ``alpha * eps``; above it one more reply is waited for.
+    out : ndarray (M, N), optional
+        Receives the product; may be a memory map.
+    verify : {"off", "freivalds"}
+        Check the product with a random projection, O(n^2).
+    return_report : bool
+        Return ``(C, report)``.
+    timeout : float, optional
+        Seconds after which the product fails with :class:`NotDecodable`.
+    progress : callable, optional
+        ``progress(done, needed, total)`` after every reply.
+
+    Returns
+    -------
+    C : ndarray (M, N)
+        Dense, of NumPy's result dtype. Integers are exact.
+    report : Report
+        Only with ``return_report``.
+
+    Raises
+    ------
+    UsageError
+        Operands or options break a rule; nothing was computed.
+    NotDecodable
+        Too many workers were lost, or the time-out passed.
+    WorkerError
+        A worker's task raised.
+    VerificationFailed
+        The product did not pass the check.
+
+    References
+    ----------
+    Q. Yu, M. Maddah-Ali, S. Avestimehr, "Polynomial codes: an optimal design for high-dimensional
+    coded matrix multiplication", arXiv:1705.10464.
+    """
+    a, b = as_operand(A, "A"), as_operand(B, "B")
+    plan = plan_product(
+        a,
+        b,
+        pool.n_workers,
+        operation="matmul",
+        code=code,
+        blocks=blocks,
+        tolerate=tolerate,
+        nodes=nodes,
+        tolerance=tolerance,
+    )
+    product, report = run_product(
+        Product(plan, pool), a, b, out=out, verify=verify, timeout=timeout, progress=progress
+    )
+    return (product, report) if return_report else product

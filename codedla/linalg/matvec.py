@@ -1,0 +1,222 @@
+"""The coded matrix-vector product, once or many times with resident shares."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from codedla.blocks import Split
+from codedla.engine.encoder import make_encoder
+from codedla.engine.facts import Facts
+from codedla.engine.plan import Plan
+from codedla.engine.report import Report
+from codedla.engine.round import Pool, Progress
+from codedla.errors import PoolClosed, UsageError
+from codedla.linalg.operands import Checked, as_operand, plan_product
+from codedla.linalg.product import Product, run_product
+
+__all__ = ["CodedMatrix", "matvec", "store"]
+
+
+def matvec(
+    A: ArrayLike,
+    x: ArrayLike,
+    *,
+    pool: Pool,
+    code: str = "auto",
+    blocks: int | tuple[int, ...] | None = None,
+    tolerate: int | None = None,
+    nodes: str | None = None,
+    tolerance: float | None = None,
+    out: NDArray[Any] | None = None,
+    verify: str = "off",
+    return_report: bool = False,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> NDArray[Any] | tuple[NDArray[Any], Report]:
+    """Multiply a matrix by a vector on a pool, once.
+
+    For many vectors and one matrix, :func:`store` the matrix and send only the vectors.
+
+    Parameters
+    ----------
+    A : array_like or scipy.sparse (M, L)
+    x : array_like (L,) or (L, c)
+        One vector, or a few as columns; sent whole to every worker.
+    out : ndarray (M,) or (M, c), optional
+        Receives the product.
+    pool, code, blocks, tolerate, nodes, tolerance, verify, return_report, timeout, progress
+        As in :func:`codedla.matmul`.
+
+    Returns
+    -------
+    y : ndarray (M,) or (M, c)
+    report : Report
+        Only with ``return_report``.
+
+    Raises
+    ------
+    UsageError, NotDecodable, WorkerError, VerificationFailed
+        As in :func:`codedla.matmul`.
+    """
+    a = as_operand(A, "A")
+    vector, b = _as_columns(x)
+    plan = plan_product(
+        a,
+        b,
+        pool.n_workers,
+        operation="matvec",
+        code=code,
+        blocks=blocks,
+        tolerate=tolerate,
+        nodes=nodes,
+        tolerance=tolerance,
+    )
+    target = out[:, None] if out is not None and vector else out
+    y, report = run_product(
+        Product(plan, pool), a, b, out=target, verify=verify, timeout=timeout, progress=progress
+    )
+    result = y[:, 0] if vector else y
+    return (result, report) if return_report else result
+
+
+def store(
+    A: ArrayLike,
+    *,
+    pool: Pool,
+    code: str = "auto",
+    blocks: int | tuple[int, ...] | None = None,
+    tolerate: int | None = None,
+    nodes: str | None = None,
+    tolerance: float | None = None,
+) -> CodedMatrix:
+    """Encode a matrix once and keep its shares on the workers.
+
+    Parameters
+    ----------
+    A : array_like or scipy.sparse (M, L)
+        Floating or complex. Kept referenced until every worker holds its share.
+    pool, code, blocks, tolerate, nodes, tolerance
+        As in :func:`codedla.matmul`.
+
+    Returns
+    -------
+    CodedMatrix
+
+    Raises
+    ------
+    UsageError
+        As in :func:`codedla.matmul`; integer matrices must be cast to float.
+    """
+    a = as_operand(A, "A")
+    if a.dtype.kind in "iub":
+        raise UsageError(f"a stored matrix must be floating or complex; got {a.dtype}; cast it")
+    unit = Checked(np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], 1)), Facts(True, 1.0, 1.0))
+    plan = plan_product(
+        a,
+        unit,
+        pool.n_workers,
+        operation="matvec",
+        code=code,
+        blocks=blocks,
+        tolerate=tolerate,
+        nodes=nodes,
+        tolerance=tolerance,
+    )
+    if plan.grid.n != 1:
+        raise UsageError(
+            f"a stored matrix is multiplied by vectors, which are not cut; got blocks {plan.grid}; "
+            "use blocks=(m, 1)"
+        )
+    return CodedMatrix(a, plan, pool)
+
+
+class CodedMatrix:
+    """A matrix whose shares live on the workers; made by :func:`store`.
+
+    A context manager: leaving it, or :meth:`close`, frees the workers' memory.
+
+    Parameters
+    ----------
+    a : Checked
+    plan : Plan
+    pool : Pool
+    """
+
+    def __init__(self, a: Checked, plan: Plan, pool: Pool) -> None:
+        rows, inner, _ = plan.shape
+        self.plan = plan
+        self.shape = (rows, inner)
+        self.dtype = plan.dtype
+        self.last_report: Report | None = None
+        self._a, self._pool = a, pool
+        self._key = pool.new_key()
+        self._encoder = make_encoder(
+            a.matrix, Split(rows, plan.grid.m), Split(inner, plan.grid.p), plan.compute
+        )
+        self._closed = False
+
+    def matvec(self, x: ArrayLike, *, timeout: float | None = None) -> NDArray[Any]:
+        """Return ``A @ x`` for ``x`` of shape (L,) or (L, c).
+
+        Raises
+        ------
+        UsageError
+            ``x`` has the wrong length, or holds NaN or Inf while the code mixes blocks.
+        NotDecodable, WorkerError
+            As in :func:`codedla.matmul`.
+        PoolClosed
+            After :meth:`close`.
+        """
+        if self._closed:
+            raise PoolClosed("this coded matrix is closed; store it again")
+        vector, b = _as_columns(x)
+        if b.shape[0] != self.shape[1]:
+            raise UsageError(f"x must have {self.shape[1]} entries; got {b.shape[0]}")
+        # The code was chosen for a finite A; what x holds is known only now.
+        plain = all(self.plan.code.plain_block(w) is not None for w in range(self.plan.code.active))
+        if not plain and not (b.facts.finite and math.isfinite(b.facts.max_abs)):
+            raise UsageError(
+                f"x must be finite: code {self.plan.code.name!r} would spread NaN or Inf to other "
+                "entries; store the matrix with code='replication'"
+            )
+        plan = self._plan_for(b)
+        product = Product(plan, self._pool, key_a=self._key, encoder_a=self._encoder)
+        y, self.last_report = run_product(product, self._a, b, timeout=timeout)
+        return y[:, 0] if vector else y
+
+    def __matmul__(self, x: ArrayLike) -> NDArray[Any]:
+        return self.matvec(x)
+
+    def close(self) -> None:
+        """Free the workers' shares; idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._pool.drop([self._key])
+
+    def __enter__(self) -> CodedMatrix:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _plan_for(self, b: Checked) -> Plan:
+        """Return the plan for this vector: the same code, its number of columns and dtype."""
+        from dataclasses import replace
+
+        rows, inner, cols = self.plan.shape
+        dtype = np.result_type(self.plan.dtype, b.dtype)
+        if cols == b.shape[1] and dtype == self.plan.dtype:
+            return self.plan
+        return replace(self.plan, shape=(rows, inner, b.shape[1]), dtype=dtype, warnings=())
+
+
+def _as_columns(x: ArrayLike) -> tuple[bool, Checked]:
+    """Check a vector; return whether it is one-dimensional, and it as a column."""
+    array = x if hasattr(x, "tocsr") else np.asarray(x)
+    if array.ndim == 1:
+        return True, as_operand(array[:, None], "x")
+    return False, as_operand(array, "x")

@@ -1,0 +1,120 @@
+"""Checked operands: 2-D numeric matrices, dense or sparse, with the facts that coding needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from codedla.engine.facts import Facts, scan
+from codedla.engine.plan import Plan, compute_dtype, make_plan
+from codedla.errors import UsageError
+
+__all__ = ["Checked", "as_operand", "plan_product"]
+
+EXACT_BELOW = 2.0**53
+"""Integers of smaller magnitude are exact in float64."""
+COMBINATION_GROWTH = 1e4
+"""Generous bound on how much coding may enlarge entries; only used to foresee overflow."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """An operand that passed the checks."""
+
+    matrix: Any
+    facts: Facts
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the matrix."""
+        rows, cols = self.matrix.shape
+        return int(rows), int(cols)
+
+    @property
+    def dtype(self) -> np.dtype:
+        """dtype of the caller's matrix."""
+        return np.dtype(self.matrix.dtype)
+
+    @property
+    def nnz(self) -> int | None:
+        """Stored entries of a sparse matrix, None for a dense one."""
+        return None if isinstance(self.matrix, np.ndarray) else int(self.matrix.nnz)
+
+
+def as_operand(value: Any, name: str) -> Checked:
+    """Check one operand.
+
+    Parameters
+    ----------
+    value : array_like or scipy.sparse, 2-D
+    name : str
+        How messages call it.
+
+    Raises
+    ------
+    UsageError
+        Not two-dimensional, or a dtype that cannot be multiplied.
+    """
+    matrix = value
+    if not (hasattr(value, "tocsr") and hasattr(value, "nnz")):
+        if isinstance(value, np.ma.MaskedArray):
+            raise UsageError(
+                f"{name} is a masked array, whose mask a product would drop; "
+                "pass .filled(...) or .data"
+            )
+        # A memory-mapped or plain array is kept as it is; np.matrix loses its own multiplication.
+        matrix = np.asarray(value)
+    if matrix.ndim != 2:
+        raise UsageError(
+            f"{name} must be a matrix (2 dimensions); got {matrix.ndim} dimensions, "
+            f"shape {tuple(matrix.shape)}; reshape it"
+        )
+    dtype = np.dtype(matrix.dtype)
+    try:
+        compute_dtype(dtype)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
+    return Checked(matrix, scan(matrix))
+
+
+def plan_product(
+    a: Checked, b: Checked, n_workers: int, *, operation: str, **options: Any
+) -> Plan:
+    """Plan ``a @ b`` with what the values of the operands demand.
+
+    Raises
+    ------
+    UsageError
+        No code can compute this product as asked; see :func:`codedla.engine.plan.make_plan`.
+    """
+    dtype = np.result_type(a.dtype, b.dtype)
+    # The largest magnitude an entry of the product can have.
+    bound = a.facts.max_abs * b.facts.max_abs * max(a.shape[1], 1)
+    arguments: dict[str, Any] = {
+        "operation": operation,
+        "nnz": (a.nnz, b.nnz),
+        **options,
+    }
+    if dtype.kind in "iub":
+        if bound * 8 < EXACT_BELOW:
+            # Rounding to the nearest integer is right while decoding errs by less than a half.
+            exact_to = 0.05 / max(bound, 1.0)
+            tolerance = arguments.get("tolerance")
+            arguments["tolerance"] = exact_to if tolerance is None else min(tolerance, exact_to)
+            arguments["strict"] = True
+        else:
+            arguments["exact_integers"] = True
+            _refuse_mixed_unsigned(a, b, dtype)
+    else:
+        ceiling = float(np.finfo(compute_dtype(dtype)).max) / COMBINATION_GROWTH
+        finite = a.facts.finite and b.facts.finite
+        safe = max(bound, a.facts.max_abs, b.facts.max_abs) < ceiling
+        arguments["plain_only"] = not (finite and safe)
+    return make_plan(a.shape, b.shape, dtype, n_workers, **arguments)
+
+
+def _refuse_mixed_unsigned(a: Checked, b: Checked, dtype: np.dtype) -> None:
+    if dtype.kind == "b":
+        raise UsageError("boolean products this long are not supported; cast to int64")

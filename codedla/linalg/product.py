@@ -1,0 +1,286 @@
+"""One coded product, from checked operands to the result and its report."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla.blocks import Split
+from codedla.codes.base import error_estimate
+from codedla.engine import arithmetic
+from codedla.engine.collector import Collector
+from codedla.engine.decoder import Decoder, make_decoder
+from codedla.engine.encoder import DenseEncoder, SparseEncoder, make_encoder
+from codedla.engine.facts import scan
+from codedla.engine.plan import Plan, compute_dtype, unit_roundoff
+from codedla.engine.report import Report
+from codedla.engine.round import Operand, Outcome, Pool, Progress, Round
+from codedla.errors import CodedlaWarning, UsageError, VerificationFailed
+from codedla.linalg.operands import Checked
+
+__all__ = ["Product", "run_product"]
+
+logger = logging.getLogger("codedla")
+Array = NDArray[Any]
+
+
+@dataclass
+class Product:
+    """What one product needs besides its operands' values.
+
+    Parameters
+    ----------
+    plan : Plan
+    pool : Pool
+    key_a : int
+        Resident id of A's shares; 0 when they are used once.
+    encoder_a : DenseEncoder or SparseEncoder, optional
+        Given when A's shares are resident.
+    """
+
+    plan: Plan
+    pool: Pool
+    key_a: int = 0
+    encoder_a: DenseEncoder | SparseEncoder | None = None
+
+    def encoder_of_a(self, matrix: Any) -> DenseEncoder | SparseEncoder:
+        """Return the encoder of A, cut as the plan says."""
+        if self.encoder_a is None:
+            m, l, _ = self.plan.shape
+            grid = self.plan.grid
+            return make_encoder(matrix, Split(m, grid.m), Split(l, grid.p), self.plan.compute)
+        return self.encoder_a
+
+    def encoder_of_b(self, matrix: Any, dtype: np.dtype) -> DenseEncoder | SparseEncoder:
+        """Return the encoder of B, cut as the plan says."""
+        _, l, n = self.plan.shape
+        grid = self.plan.grid
+        return make_encoder(matrix, Split(l, grid.p), Split(n, grid.n), dtype)
+
+
+def run_product(
+    product: Product,
+    a: Checked,
+    b: Checked,
+    *,
+    out: Array | None = None,
+    verify: str = "off",
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> tuple[Array, Report]:
+    """Run a planned product.
+
+    Returns
+    -------
+    C : ndarray (M, N)
+    report : Report
+
+    Raises
+    ------
+    UsageError, NotDecodable, WorkerError, VerificationFailed
+    """
+    plan = product.plan
+    _check_options(plan, out, verify, timeout)
+    for text in plan.warnings:
+        warnings.warn(text, CodedlaWarning, stacklevel=4)
+    report = _new_report(plan)
+    rows, inner, cols = plan.shape
+    if rows == 0 or inner == 0 or cols == 0:
+        empty = np.zeros((rows, cols), plan.dtype) if out is None else out
+        empty[...] = 0
+        report.amplification, report.error_estimate = 1.0, 0.0
+        return empty, report
+    replies = _reply_dtype(plan)
+    buffer = _result_buffer(plan, replies, out)
+    decoder = make_decoder(plan.code, buffer, replies)
+    collector = Collector(
+        plan.code,
+        eps=unit_roundoff(plan.compute),
+        tolerance=plan.tolerance,
+        workers=range(plan.code.active),
+    )
+    job = Round(
+        workers=range(plan.code.active),
+        operands=_operands(product, a, b, replies),
+        collector=collector,
+        decoder=decoder,
+        timeout=timeout,
+        progress=progress,
+    )
+    outcome = product.pool.run(job)
+    _complete(report, plan, collector, outcome)
+    result = _settle(plan, decoder, out)
+    _judge(report, plan, collector, a, b, decoder.output, verify)
+    for worker, reason in sorted(collector.lost_workers.items()):
+        text = f"rank {worker + 1} was lost ({reason}); the product was completed without it"
+        report.warnings.append(text)
+        logger.warning(text)
+    return result, report
+
+
+def _check_options(plan: Plan, out: Array | None, verify: str, timeout: float | None) -> None:
+    if verify not in ("off", "freivalds"):
+        raise UsageError(f"verify must be 'off' or 'freivalds'; got {verify!r}")
+    if timeout is not None and not timeout > 0:
+        raise UsageError(f"timeout must be positive seconds; got {timeout}")
+    if out is None:
+        return
+    rows, _, cols = plan.shape
+    if not isinstance(out, np.ndarray) or out.shape != (rows, cols) or out.dtype != plan.dtype:
+        got = f"{getattr(out, 'dtype', type(out).__name__)} {getattr(out, 'shape', '')}"
+        raise UsageError(f"out must be a {plan.dtype} array of shape {(rows, cols)}; got {got}")
+    if not out.flags.writeable:
+        raise UsageError("out must be writeable; got a read-only array")
+
+
+def _reply_dtype(plan: Plan) -> np.dtype:
+    """Resident shares may meet a wider vector: replies have the dtype of their product."""
+    if plan.dtype.kind not in "fc":
+        return plan.compute
+    return np.result_type(plan.compute, compute_dtype(plan.dtype))
+
+
+def _result_buffer(plan: Plan, replies: np.dtype, out: Array | None) -> Array:
+    """Return the matrix that is decoded into: ``out`` itself where that is possible."""
+    rows, _, cols = plan.shape
+    real = replies.kind == "c" and plan.dtype.kind != "c"
+    dtype = np.empty(0, replies).real.dtype if real else replies
+    if out is not None and out.dtype == dtype:
+        return out
+    return arithmetic.empty((rows, cols), dtype)
+
+
+def _operands(
+    product: Product, a: Checked, b: Checked, replies: np.dtype
+) -> Callable[[int], tuple[Operand, Operand]]:
+    """Return the function that gives each worker its two operands, encoding them on demand."""
+    code = product.plan.code
+    grid = code.grid
+    encoder_a = product.encoder_of_a(a.matrix)
+    encoder_b = product.encoder_of_b(b.matrix, replies)
+
+    def operands(worker: int) -> tuple[Operand, Operand]:
+        block = code.plain_block(worker)
+
+        def share_a() -> Any:
+            if block is not None:
+                return encoder_a.plain(block // grid.n)
+            return encoder_a.coded(code.generator_a[worker])
+
+        def share_b() -> Any:
+            if block is not None:
+                return encoder_b.plain(block % grid.n)
+            if grid.p == 1 and grid.n == 1 and code.generator_b[worker, 0] == 1:
+                return encoder_b.plain(0)
+            return encoder_b.coded(code.generator_b[worker])
+
+        return Operand(product.key_a, share_a), Operand(0, share_b)
+
+    return operands
+
+
+def _new_report(plan: Plan) -> Report:
+    rows, inner, cols = plan.shape
+    return Report(
+        operation=plan.operation,
+        code=plan.code.name,
+        grid=str(plan.grid),
+        reason=plan.reason,
+        n_workers=plan.pool_workers,
+        threshold=plan.threshold,
+        shapes={"A": [rows, inner], "B": [inner, cols], "C": [rows, cols]},
+        dtype=str(plan.dtype),
+        warnings=list(plan.warnings),
+    )
+
+
+def _complete(report: Report, plan: Plan, collector: Collector, outcome: Outcome) -> None:
+    report.responders = [w + 1 for w in collector.responders]
+    report.stragglers = sorted(w + 1 for w in collector.outstanding)
+    report.lost = {w + 1: reason for w, reason in collector.lost_workers.items()}
+    names = ("encode", "send", "wait", "decode", "after_threshold", "total")
+    report.times = {name: getattr(outcome, name) for name in names}
+    report.bytes = {"sent": outcome.sent, "received": outcome.received}
+    report.events = outcome.events
+
+
+def _settle(plan: Plan, decoder: Decoder, out: Array | None) -> Array:
+    """Bring the decoded matrix to the result's dtype: integers are rounded, halves are narrowed."""
+    decoded = decoder.output
+    if decoded.dtype == plan.dtype:
+        return decoded if out is None else out
+    result = np.empty(decoded.shape, plan.dtype) if out is None else out
+    # By rows, so that no second matrix of full size appears.
+    for row, target in zip(decoded, result, strict=True):
+        if plan.dtype.kind == "b":
+            target[...] = np.rint(row) != 0
+        elif plan.dtype.kind in "iu":
+            # Through int64, so that narrow types wrap around exactly as NumPy's product does.
+            whole = row if row.dtype.kind in "iu" else np.rint(row).astype(np.int64)
+            target[...] = whole.astype(plan.dtype)
+        else:
+            with np.errstate(over="ignore"):
+                target[...] = row.astype(plan.dtype)
+    return result
+
+
+def _judge(
+    report: Report,
+    plan: Plan,
+    collector: Collector,
+    a: Checked,
+    b: Checked,
+    decoded: Array,
+    verify: str,
+) -> None:
+    """Estimate the error of the product and, on request, check it."""
+    eps = unit_roundoff(plan.compute)
+    alpha = 1.0
+    if eps:
+        known = collector.alpha
+        alpha = plan.code.amplification(collector.responders) if known is None else known
+    report.amplification = alpha
+    exact = plan.dtype.kind in "iub"
+    if exact:
+        report.error_estimate = 0.0
+    elif a.facts.finite and b.facts.finite:
+        norm = scan(decoded).norm
+        scale = a.facts.norm * b.facts.norm / norm if norm else 1.0
+        estimate = error_estimate(alpha, eps, max(scale, 1.0))
+        report.error_estimate = estimate if np.isfinite(estimate) else None
+    if verify == "freivalds":
+        _freivalds(a, b, decoded, alpha, eps or float(np.finfo(np.float64).eps))
+        report.verified = "freivalds"
+
+
+def _freivalds(a: Checked, b: Checked, decoded: Array, alpha: float, eps: float) -> None:
+    """Compare ``C r`` with ``A (B r)`` for a random ``r``; a wrong block is seen for certain.
+
+    Raises
+    ------
+    VerificationFailed
+        A row differs by far more than rounding can explain.
+    """
+    if not (a.facts.finite and b.facts.finite):
+        raise VerificationFailed(
+            "a product with NaN or Inf cannot be verified by random projection; use verify='off'"
+        )
+    rng = np.random.default_rng()
+    r = rng.standard_normal((b.shape[1], 1))
+    expected = a.matrix @ (b.matrix @ r)
+    difference = np.abs(decoded @ r - expected).ravel()
+    scale = a.facts.norm * b.facts.norm * float(np.linalg.norm(r))
+    worst = int(np.argmax(difference)) if difference.size else 0
+    # NaN in the product must fail, hence "not <=".
+    if difference.size and not difference[worst] <= 32 * (1 + alpha) * eps * max(scale, 1e-300):
+        raise VerificationFailed(
+            f"the product failed the Freivalds check in row {worst}: "
+            f"off by {difference[worst]:.1e} where rounding explains "
+            f"{32 * (1 + alpha) * eps * scale:.1e}; a worker answered wrongly; the product is not handed out"
+        )
