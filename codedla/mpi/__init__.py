@@ -1,0 +1,1 @@
+"""The MPI transport: the only place that imports mpi4py."""

@@ -1,0 +1,146 @@
+"""The MPI pool: rank 0 is the master, all other ranks serve it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from codedla.engine.round import Outcome, Round
+from codedla.engine.stragglers import Fault
+from codedla.errors import UsageError
+from codedla.mpi import world
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from codedla.mpi.master import Master
+
+__all__ = ["MPIPool"]
+
+
+class MPIPool:
+    """Workers are the ranks 1, 2, ... of a communicator.
+
+    Entering the context is collective. It gives the pool on rank 0; the other ranks serve inside
+    it and get None when the master leaves its block::
+
+        with codedla.MPIPool(MPI.COMM_WORLD) as pool:
+            if pool is not None:
+                C = codedla.matmul(A, B, pool=pool)
+
+    An uncaught exception on any rank ends the whole job with its traceback on stderr.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm
+        Intracommunicator of at least 2 ranks; duplicated, never used itself.
+    faults : iterable of Fault
+        Faults on purpose; see :mod:`codedla.engine.stragglers`.
+    threads : int
+        BLAS threads of each worker while it serves.
+
+    Attributes
+    ----------
+    n_workers : int
+    clean : bool
+        After the end: whether every rank left in order, so that ``MPI_Finalize`` is safe.
+
+    Raises
+    ------
+    UsageError
+        One rank only, or a fault for a rank that does not exist.
+    MPIUnavailable
+        The launcher and the MPI library do not belong together.
+    """
+
+    def __init__(
+        self, comm: MPI.Comm, faults: Iterable[Fault] = (), threads: int = 1
+    ) -> None:
+        world.check_size(comm)
+        self.n_workers = comm.Get_size() - 1
+        self.faults = tuple(faults)
+        self.threads = threads
+        self.clean = True
+        self._comm = comm
+        self._channels: tuple[Any, Any] | None = None
+        self._master: Master | None = None
+        for fault in self.faults:
+            if fault.worker >= self.n_workers:
+                raise UsageError(
+                    f"faults name worker ranks 1 to {self.n_workers}; got rank {fault.worker + 1}"
+                )
+        if threads < 1:
+            raise UsageError(f"threads must be at least 1; got {threads}")
+
+    def __enter__(self) -> MPIPool | None:
+        from mpi4py import MPI
+
+        world.install_abort_hook(self._comm)
+        # Orders and answers on communicators of their own: nothing of the caller's is ever matched.
+        control, data = self._comm.Dup(), self._comm.Dup()
+        for channel in (control, data):
+            channel.Set_errhandler(MPI.ERRORS_RETURN)
+        self._channels = (control, data)
+        if self._comm.Get_rank() != 0:
+            self._serve(control, data)
+            return None
+        from codedla.mpi.master import Master
+
+        self._master = Master(control, data, fault_tolerant=world.fault_tolerant())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._master is not None:
+            self.close()
+
+    def run(self, job: Round) -> Outcome:
+        """Run one round; see :class:`codedla.engine.round.Pool`."""
+        return self._opened().run(job)
+
+    def new_key(self) -> int:
+        """Return an unused positive id for a resident operand."""
+        return self._opened().new_key()
+
+    def drop(self, keys: Sequence[int]) -> None:
+        """Make every worker forget these resident operands."""
+        self._opened().drop(keys)
+
+    def close(self) -> None:
+        """Stop the workers without waiting for stragglers; idempotent."""
+        if self._master is not None:
+            self.clean = self._master.close()
+            self._release()
+
+    def _serve(self, control: MPI.Comm, data: MPI.Comm) -> None:
+        from codedla.mpi.worker import worker_serve
+
+        try:
+            self.clean = worker_serve(control, data, faults=self.faults, threads=self.threads)
+        except Exception:
+            # Nobody can be told in order: the master is gone or the protocol is broken.
+            world.report_exception(self._comm.Get_rank())
+            world.abort(self._comm, 1)
+            sys.exit(1)
+        self._release()
+
+    def _release(self) -> None:
+        if self._channels is None:
+            return
+        if self.clean:
+            for channel in self._channels:
+                channel.Free()
+        else:
+            world.skip_finalize()
+        self._channels = None
+
+    def _opened(self) -> Master:
+        if self._master is None:
+            raise UsageError("use the pool inside its with block, on rank 0 only")
+        return self._master

@@ -1,0 +1,110 @@
+"""Run one job under MPI from start to end: open, serve or work, report the code, leave at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from codedla.engine.stragglers import Fault
+from codedla.errors import CodedlaError
+from codedla.mpi import world
+from codedla.mpi.pool import MPIPool
+
+__all__ = ["run"]
+
+TERMINATED = 143
+INTERRUPTED = 130
+
+
+class _Terminated(BaseException):
+    """SIGTERM arrived."""
+
+
+def run(
+    job: Callable[[MPIPool], int], *, faults: Iterable[Fault] = (), threads: int = 1
+) -> int:
+    """Run ``job(pool)`` on the master while the other ranks serve.
+
+    Errors become exit codes: one line for codedla's own (their ``exit_code``), the traceback for
+    anything else (1), 130 for an interrupt, 143 for SIGTERM. The code is also written, last and
+    atomically, to the file named by ``CODEDLA_DONE``: a launcher's own code cannot be trusted.
+
+    Parameters
+    ----------
+    job : callable
+        Gets the pool, returns an exit code.
+    faults : iterable of Fault
+    threads : int
+        BLAS threads per worker.
+
+    Returns
+    -------
+    int
+        The exit code, when everything ended cleanly; otherwise the process has ended.
+    """
+    mpi = world.import_mpi(finalize=False)
+    comm = mpi.COMM_WORLD
+    signal.signal(signal.SIGTERM, _terminate)
+    manager = None
+    try:
+        manager = MPIPool(comm, faults, threads)
+        pool = manager.__enter__()
+        if pool is None:
+            _leave(0, clean=manager.clean)
+            return 0
+        code = job(pool)
+    except CodedlaError as error:
+        code = error.exit_code
+        if comm.Get_rank() == 0:
+            print(f"codedla: error: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+        print("codedla: interrupted", file=sys.stderr)
+    except _Terminated:
+        code = TERMINATED
+        print("codedla: terminated", file=sys.stderr)
+    except Exception:
+        code = 1
+        world.report_exception(comm.Get_rank())
+    clean = True
+    if manager is not None:
+        manager.close()
+        clean = manager.clean
+    if comm.Get_rank() == 0:
+        world.flush()
+        _write_done(code)
+    _leave(code, clean=clean)
+    return code
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Terminated
+
+
+def _write_done(code: int) -> None:
+    """Leave the exit code for the launcher: written beside its place and renamed."""
+    name = os.environ.get("CODEDLA_DONE")
+    if name:
+        path = Path(name)
+        temporary = path.with_name(path.name + ".tmp")
+        temporary.write_text(f"{code}\n")
+        temporary.replace(path)
+
+
+def _leave(code: int, *, clean: bool) -> None:
+    """Finalize when that is safe, else end the process here."""
+    from mpi4py import MPI
+
+    if clean:
+        MPI.Finalize()
+    elif world.fault_tolerant():
+        world.hard_exit(code)
+    else:
+        # Without fault tolerance the launcher waits for frozen ranks; Abort takes them along.
+        world.flush()
+        MPI.COMM_WORLD.Abort(code)

@@ -1,0 +1,404 @@
+"""What travels between the master and a worker, and how.
+
+Two messages exist. An *order* (master to worker) and an *answer* (worker to master) are each a
+header of 64 little integers plus, when small, the payload itself. Larger payloads follow as
+separate messages of the arrays' own dtype, straight from and into the arrays' memory: rows with a
+stride go by an MPI vector type, so that a column block is never packed. Round ids travel in the
+header, not in the tag. Nothing is pickled but the text of errors and the greeting.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+__all__ = [
+    "HEADER",
+    "INLINE",
+    "Answer",
+    "Backoff",
+    "Inbox",
+    "Kind",
+    "Message",
+    "Transfer",
+    "Types",
+    "describe",
+    "prepare",
+    "restore",
+]
+
+MAGIC = 0x0C0DED1A
+HEADER = 64
+"""Integers in a header (512 bytes: always eager)."""
+INLINE = 16 * 1024
+"""Payloads up to this many bytes travel inside the order or answer."""
+ELEMENT_LIMIT = 2**31 - 1
+"""Elements per message; larger blocks go in several (a C int counts them in MPI-3)."""
+
+TAG_CONTROL = 1
+TAG_DATA = 2
+
+_OPERANDS_AT = 16
+_OPERAND_WORDS = 8
+_DTYPES = tuple(
+    np.dtype(t) for t in ("f4", "f8", "c8", "c16", "i4", "i8", "u1", "u8", "f2", "i2", "i1")
+)
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_MPI_TYPES = {
+    np.dtype("f4"): MPI.FLOAT,
+    np.dtype("f8"): MPI.DOUBLE,
+    np.dtype("c8"): MPI.C_FLOAT_COMPLEX,
+    np.dtype("c16"): MPI.C_DOUBLE_COMPLEX,
+    np.dtype("i4"): MPI.INT32_T,
+    np.dtype("i8"): MPI.INT64_T,
+}
+
+
+class Kind(IntEnum):
+    """Kinds of orders and answers."""
+
+    RUN = 1
+    CANCEL = 2
+    DROP = 3
+    STOP = 4
+    LEAVE = 5
+    HELLO = 11
+    REPLY = 12
+    ABANDONED = 13
+    ERROR = 14
+    BYE = 15
+
+
+class Container(IntEnum):
+    """How an operand's arrays make up its matrix."""
+
+    RESIDENT = 0
+    ROWS = 1
+    COLUMNS = 2
+    CSR = 3
+
+
+class Message:
+    """A header with an optional inline payload, in one buffer.
+
+    Parameters
+    ----------
+    kind : Kind
+    round_id : int
+    payload : bytes-like, optional
+        At most :data:`INLINE` bytes.
+    """
+
+    def __init__(self, kind: Kind, round_id: int = 0, payload: Any = b"") -> None:
+        data = memoryview(payload).cast("B")
+        self.buffer = np.empty(HEADER * 8 + len(data), np.uint8)
+        self.words = self.buffer[: HEADER * 8].view(np.int64)
+        self.words[:] = 0
+        self.words[:4] = MAGIC, kind, round_id, len(data)
+        self.buffer[HEADER * 8 :] = np.frombuffer(data, np.uint8)
+
+
+class Inbox:
+    """A standing receive: posted once, looked at often, posted again after each message.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    source : int
+    """
+
+    def __init__(self, comm: MPI.Comm, source: int) -> None:
+        self.comm, self.source = comm, source
+        self._buffer = np.empty(HEADER * 8 + INLINE, np.uint8)
+        self._request: MPI.Request | None = None
+
+    def post(self) -> None:
+        """Post the receive."""
+        self._request = self.comm.Irecv([self._buffer, MPI.BYTE], self.source, TAG_CONTROL)
+
+    def poll(self) -> Received | None:
+        """Return the message that has arrived, if any; it is valid until the next :meth:`post`."""
+        if self._request is None or not self._request.Test():
+            return None
+        self._request = None
+        return Received(self._buffer)
+
+    @property
+    def pending(self) -> bool:
+        """Whether a receive is posted."""
+        return self._request is not None
+
+
+class Received:
+    """A message that has arrived; a view of its inbox's buffer."""
+
+    def __init__(self, buffer: NDArray[np.uint8]) -> None:
+        self.words = buffer[: HEADER * 8].view(np.int64)
+        if self.words[0] != MAGIC:
+            raise RuntimeError(
+                "a message that is not codedla's arrived on codedla's communicator: ranks run "
+                "different versions"
+            )
+        self.payload = buffer[HEADER * 8 : HEADER * 8 + int(self.words[3])]
+
+    @property
+    def kind(self) -> Kind:
+        """Kind of the message."""
+        return Kind(int(self.words[1]))
+
+    @property
+    def round_id(self) -> int:
+        """Round it belongs to."""
+        return int(self.words[2])
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Fields of a REPLY header."""
+
+    round_id: int
+    shape: tuple[int, int]
+    dtype: np.dtype
+    inline: bool
+    seconds: float
+
+    @staticmethod
+    def read(message: Received) -> Answer:
+        """Read the fields of an arrived REPLY."""
+        words = message.words
+        return Answer(
+            round_id=message.round_id,
+            shape=(int(words[4]), int(words[5])),
+            dtype=_DTYPES[int(words[6])],
+            inline=bool(words[7]),
+            seconds=int(words[8]) * 1e-9,
+        )
+
+    @staticmethod
+    def message(round_id: int, reply: NDArray[Any], seconds: float) -> Message:
+        """Build the REPLY that announces, or carries, ``reply`` (C order)."""
+        inline = reply.nbytes <= INLINE
+        message = Message(Kind.REPLY, round_id, reply.reshape(-1).view(np.uint8) if inline else b"")
+        message.words[4:9] = *reply.shape, _CODES[reply.dtype], inline, int(seconds * 1e9)
+        return message
+
+
+# -- operands ------------------------------------------------------------------------------------
+
+
+def prepare(matrix: Any) -> tuple[Container, list[NDArray[Any]]]:
+    """Return how a matrix travels and the arrays that make it up, without copying."""
+    if not isinstance(matrix, np.ndarray):
+        return Container.CSR, [matrix.data, matrix.indices, matrix.indptr]
+    if matrix.size and matrix.strides[1] != matrix.itemsize and matrix.strides[0] == matrix.itemsize:
+        return Container.COLUMNS, [matrix.T]
+    if matrix.size and matrix.strides[1] != matrix.itemsize:
+        matrix = np.ascontiguousarray(matrix)
+    return Container.ROWS, [matrix]
+
+
+def describe(words: NDArray[np.int64], position: int, key: int, matrix: Any) -> list[NDArray[Any]]:
+    """Write operand ``position`` of an order into its header; return the arrays to send.
+
+    ``matrix`` None means that the worker holds the operand under ``key``.
+    """
+    at = _OPERANDS_AT + position * _OPERAND_WORDS
+    if matrix is None:
+        words[at : at + 2] = key, Container.RESIDENT
+        return []
+    container, arrays = prepare(matrix)
+    index = _CODES[arrays[1].dtype] if container is Container.CSR else 0
+    count = arrays[0].size if container is Container.CSR else 0
+    words[at : at + 7] = key, container, _CODES[arrays[0].dtype], *matrix.shape, count, index
+    return arrays
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """One operand as an order's header describes it."""
+
+    key: int
+    container: Container
+    dtype: np.dtype
+    shape: tuple[int, int]
+    count: int
+    index_dtype: np.dtype
+
+    @staticmethod
+    def read(words: NDArray[np.int64], position: int) -> Incoming:
+        """Read operand ``position``."""
+        at = _OPERANDS_AT + position * _OPERAND_WORDS
+        key, container, dtype, rows, cols, count, index = (int(w) for w in words[at : at + 7])
+        return Incoming(
+            key, Container(container), _DTYPES[dtype], (rows, cols), count, _DTYPES[index]
+        )
+
+    def arrays(self) -> list[NDArray[Any]]:
+        """Allocate the arrays that will be received."""
+        if self.container is Container.RESIDENT:
+            return []
+        if self.container is Container.CSR:
+            return [
+                np.empty(self.count, self.dtype),
+                np.empty(self.count, self.index_dtype),
+                np.empty(self.shape[0] + 1, self.index_dtype),
+            ]
+        shape = self.shape[::-1] if self.container is Container.COLUMNS else self.shape
+        return [np.empty(shape, self.dtype)]
+
+
+def restore(incoming: Incoming, arrays: Sequence[NDArray[Any]]) -> Any:
+    """Build the matrix from its received arrays."""
+    if incoming.container is Container.CSR:
+        import scipy.sparse as sp
+
+        return sp.csr_array(tuple(arrays), shape=incoming.shape, copy=False)
+    return arrays[0].T if incoming.container is Container.COLUMNS else arrays[0]
+
+
+def unpack(payload: NDArray[np.uint8], arrays: Iterable[NDArray[Any]]) -> None:
+    """Fill arrays from an inline payload."""
+    at = 0
+    for array in arrays:
+        flat = array.reshape(-1).view(np.uint8)
+        flat[...] = payload[at : at + flat.size]
+        at += flat.size
+
+
+def pack(arrays: Iterable[NDArray[Any]]) -> bytes:
+    """Join arrays into an inline payload."""
+    return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+
+# -- transfers -----------------------------------------------------------------------------------
+
+
+class Types:
+    """Committed vector types by layout; freed together at the end."""
+
+    def __init__(self) -> None:
+        self._types: dict[tuple[int, int, int, np.dtype], MPI.Datatype] = {}
+
+    def vector(self, rows: int, cols: int, stride: int, dtype: np.dtype) -> MPI.Datatype:
+        """Return the type of ``rows`` runs of ``cols`` elements, ``stride`` elements apart."""
+        key = (rows, cols, stride, dtype)
+        if key not in self._types:
+            if len(self._types) >= 256:
+                self.free()
+            self._types[key] = _MPI_TYPES[dtype].Create_vector(rows, cols, stride).Commit()
+        return self._types[key]
+
+    def free(self) -> None:
+        """Free all types (pending communication keeps its own reference, by the MPI standard)."""
+        for datatype in self._types.values():
+            datatype.Free()
+        self._types.clear()
+
+    def specs(self, array: NDArray[Any]) -> list[list[Any]]:
+        """Return MPI buffer specifications that cover ``array``, each below the element limit.
+
+        Sender and receiver cut the same shape alike, whatever their strides.
+        """
+        if array.size == 0:
+            return []
+        kind = _MPI_TYPES[array.dtype]
+        if array.ndim == 1:
+            limit = ELEMENT_LIMIT
+            return [[array[at : at + limit], kind] for at in range(0, array.size, limit)]
+        rows, cols = array.shape
+        if cols > ELEMENT_LIMIT:
+            return [spec for row in array for spec in self.specs(row)]
+        step = max(1, ELEMENT_LIMIT // cols)
+        return [self._rows(array[top : top + step]) for top in range(0, rows, step)]
+
+    def _rows(self, array: NDArray[Any]) -> list[Any]:
+        rows, cols = array.shape
+        if array.flags.c_contiguous:
+            return [array.reshape(-1), _MPI_TYPES[array.dtype]]
+        stride = array.strides[0] // array.itemsize
+        span = (rows - 1) * stride + cols
+        memory = np.lib.stride_tricks.as_strided(array, (span,), (array.itemsize,))
+        return [memory, 1, self.vector(rows, cols, stride, array.dtype)]
+
+
+class Transfer:
+    """Non-blocking messages that belong together, and the memory they use."""
+
+    def __init__(self, requests: list[MPI.Request], keep: Any) -> None:
+        self._requests = requests
+        # MPI writes to or reads from this memory until the requests are complete.
+        self._keep = keep
+
+    @staticmethod
+    def send(
+        channels: tuple[MPI.Comm, MPI.Comm],
+        rank: int,
+        message: Message,
+        arrays: Sequence[NDArray[Any]],
+        types: Types,
+    ) -> Transfer:
+        """Start sending a message on the first channel, the arrays that follow it on the second."""
+        control, data = channels
+        requests = [control.Isend([message.buffer, MPI.BYTE], rank, TAG_CONTROL)]
+        for array in arrays:
+            requests += [data.Isend(spec, rank, TAG_DATA) for spec in types.specs(array)]
+        return Transfer(requests, (message, arrays))
+
+    @staticmethod
+    def receive(
+        comm: MPI.Comm, rank: int, arrays: Sequence[NDArray[Any]], types: Types
+    ) -> Transfer:
+        """Start receiving arrays."""
+        requests = []
+        for array in arrays:
+            requests += [comm.Irecv(spec, rank, TAG_DATA) for spec in types.specs(array)]
+        return Transfer(requests, arrays)
+
+    def done(self) -> bool:
+        """Make progress; return whether everything is complete."""
+        # One Test per request: Testall loses track of the others when one of them fails.
+        while self._requests and self._requests[-1].Test():
+            self._requests.pop()
+        return not self._requests
+
+
+class Backoff:
+    """Wait politely: look a few times, then sleep ever longer.
+
+    Busy ranks would take the core from the rank they wait for.
+
+    Parameters
+    ----------
+    longest : float
+        Longest sleep in seconds.
+    """
+
+    SPINS = 40
+    SHORTEST = 20e-6
+
+    def __init__(self, longest: float = 1e-3) -> None:
+        self.longest = longest
+        self._misses = 0
+        self._pause = self.SHORTEST
+
+    def reset(self) -> None:
+        """Something happened: be alert again."""
+        self._misses = 0
+        self._pause = self.SHORTEST
+
+    def wait(self) -> None:
+        """Nothing happened: yield or sleep."""
+        self._misses += 1
+        if self._misses <= self.SPINS:
+            os.sched_yield()
+            return
+        time.sleep(self._pause)
+        self._pause = min(self._pause * 1.3, self.longest)

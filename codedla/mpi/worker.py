@@ -1,0 +1,252 @@
+"""The worker: obey orders, look for newer ones between panels, never wait for the master.
+
+One order is under way at a time; the master sends the next only after the answer. While a task is
+computed the worker looks for CANCEL, DROP and STOP between panels. Answers are sent without
+blocking, so that a CANCEL is never missed behind a large reply.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from codedla.engine.stragglers import Fault, FaultPlan
+from codedla.engine.work import multiply
+from codedla.mpi.wire import (
+    Answer,
+    Backoff,
+    Inbox,
+    Incoming,
+    Kind,
+    Message,
+    Received,
+    Transfer,
+    Types,
+    restore,
+    unpack,
+)
+
+__all__ = ["Worker", "worker_serve"]
+
+_TRACEBACK_CHARACTERS = 6000
+
+
+def worker_serve(
+    control: MPI.Comm, data: MPI.Comm, *, faults: Iterable[Fault] = (), threads: int = 1
+) -> bool:
+    """Serve until the master says leave.
+
+    Parameters
+    ----------
+    control, data : MPI.Comm
+        Orders come on the first, with their payload; answers go on the second.
+    faults : iterable of Fault
+    threads : int
+        BLAS threads of this rank.
+
+    Returns
+    -------
+    bool
+        Whether the job ended cleanly, so that ``MPI_Finalize`` is safe.
+    """
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=threads):
+        return Worker(control, data, faults).serve()
+
+
+class Worker:
+    """State of one worker rank."""
+
+    def __init__(self, control: MPI.Comm, data: MPI.Comm, faults: Iterable[Fault]) -> None:
+        self.control, self.data = control, data
+        self.plan = FaultPlan(faults, control.Get_rank() - 1)
+        self.inbox = Inbox(control, 0)
+        self.types = Types()
+        self.resident: dict[int, Any] = {}
+        self.sends: list[Transfer] = []
+        self.cancelled = False
+        self.stopping = False
+        self.clean: bool | None = None
+        self._current = 0
+        # A longer pause after long idleness: an idle rank should cost nothing.
+        self._backoff = Backoff(longest=1e-3)
+
+    def serve(self) -> bool:
+        """Greet, obey, say goodbye; see :func:`worker_serve`."""
+        self._arm()
+        self.inbox.post()
+        greeting = pickle.dumps({"host": socket.gethostname(), "pid": os.getpid()})
+        self._send(Message(Kind.HELLO, payload=greeting))
+        while not self.stopping:
+            order = self._next_order()
+            if order.kind is Kind.RUN:
+                self._run(order)
+            else:
+                self._obey(order)
+        self.resident.clear()
+        while self.sends:
+            self._progress(self._flush_sends())
+        self._send(Message(Kind.BYE))
+        while self.clean is None or self.sends:
+            message = self.inbox.poll()
+            if message is not None:
+                self._obey(message)
+            self._progress(self._flush_sends() or message is not None)
+        self.types.free()
+        return self.clean
+
+    # -- orders ------------------------------------------------------------------------------
+
+    def _next_order(self) -> Received:
+        while (order := self.inbox.poll()) is None:
+            self._progress(self._flush_sends())
+        self._backoff.reset()
+        return order
+
+    def _obey(self, order: Received) -> None:
+        """Obey anything but RUN, then listen again."""
+        match order.kind:
+            case Kind.CANCEL:
+                self.cancelled = self.cancelled or order.round_id == self._current
+            case Kind.DROP:
+                for key in order.payload.view(np.int64).tolist():
+                    self.resident.pop(key, None)
+            case Kind.STOP:
+                self.stopping = True
+            case Kind.LEAVE:
+                self.clean = bool(order.words[4])
+                return
+            case _:
+                raise RuntimeError(f"unexpected order {order.kind.name} while busy")
+        self.inbox.post()
+
+    def _run(self, order: Received) -> None:
+        self._current, self.cancelled = order.round_id, False
+        try:
+            operands = self._receive(order)
+        finally:
+            self.inbox.post()
+        try:
+            answer = self._answer(operands)
+        except MPI.Exception:
+            raise
+        except Exception as error:
+            answer = (Message(Kind.ERROR, self._current, _describe_error(error)), [])
+        self._send(*answer)
+
+    def _receive(self, order: Received) -> list[Any]:
+        """Take the operands out of the order, the messages after it, or the resident ones."""
+        count, inline = int(order.words[4]), bool(order.words[5])
+        described = [Incoming.read(order.words, position) for position in range(count)]
+        arrays = [incoming.arrays() for incoming in described]
+        flat = [array for group in arrays for array in group]
+        if inline:
+            unpack(order.payload, flat)
+        else:
+            transfer = Transfer.receive(self.data, 0, flat, self.types)
+            while not transfer.done():
+                self._progress(self._flush_sends())
+            self._backoff.reset()
+        operands = []
+        for incoming, group in zip(described, arrays, strict=True):
+            if group:
+                matrix = restore(incoming, group)
+                if incoming.key:
+                    self.resident[incoming.key] = matrix
+            else:
+                matrix = self.resident[incoming.key]
+            operands.append(matrix)
+        return operands
+
+    def _answer(self, operands: list[Any]) -> tuple[Message, list[Any]]:
+        """Compute the task; return the answer and the arrays that follow it."""
+        self._sleep(self.plan.start_task())
+        a, b = operands
+        started = time.perf_counter()
+        reply = np.empty((a.shape[0], b.shape[1]), np.result_type(a.dtype, b.dtype))
+        self._panel_began = started
+        if not multiply(a, b, reply, self._carry_on):
+            return Message(Kind.ABANDONED, self._current), []
+        self._drag()
+        self.plan.corrupt(reply)
+        message = Answer.message(self._current, reply, time.perf_counter() - started)
+        return message, [] if message.words[7] else [reply]
+
+    def _carry_on(self) -> bool:
+        """Between panels: be slow if told to, look for orders, keep replies moving."""
+        self._drag()
+        self._look()
+        self._panel_began = time.perf_counter()
+        return not (self.cancelled or self.stopping)
+
+    def _look(self) -> None:
+        order = self.inbox.poll()
+        if order is not None:
+            self._obey(order)
+        self._flush_sends()
+
+    # -- faults on purpose ---------------------------------------------------------------------
+
+    def _arm(self) -> None:
+        for after, number in (
+            (self.plan.kill_after, signal.SIGKILL),
+            (self.plan.hang_after, signal.SIGSTOP),
+        ):
+            if after is not None:
+                timer = threading.Timer(after, os.kill, (os.getpid(), number))
+                timer.daemon = True
+                timer.start()
+
+    def _drag(self) -> None:
+        if self.plan.factor > 1.0:
+            self._sleep((self.plan.factor - 1.0) * (time.perf_counter() - self._panel_began))
+
+    def _sleep(self, seconds: float) -> None:
+        """Sleep as a slow rank would, but hear a cancellation."""
+        end = time.perf_counter() + seconds
+        while not (self.cancelled or self.stopping):
+            left = end - time.perf_counter()
+            if left <= 0:
+                return
+            time.sleep(min(left, 2e-3))
+            self._look()
+
+    # -- sends -----------------------------------------------------------------------------------
+
+    def _send(self, message: Message, arrays: list[Any] | None = None) -> None:
+        channels = (self.data, self.data)
+        self.sends.append(Transfer.send(channels, 0, message, arrays or [], self.types))
+        self._backoff.reset()
+
+    def _flush_sends(self) -> bool:
+        """Forget completed sends; return whether any completed."""
+        before = len(self.sends)
+        self.sends = [transfer for transfer in self.sends if not transfer.done()]
+        return len(self.sends) < before
+
+    def _progress(self, happened: bool) -> None:
+        if happened:
+            self._backoff.reset()
+        else:
+            self._backoff.wait()
+
+
+def _describe_error(error: Exception) -> bytes:
+    text = "".join(traceback.format_exception(error))
+    if len(text) > _TRACEBACK_CHARACTERS:
+        text = "[...]\n" + text[-_TRACEBACK_CHARACTERS:]
+    message = f"{type(error).__name__}: {str(error)[:500]}"
+    return pickle.dumps(
+        {"message": message, "traceback": text, "memory": isinstance(error, MemoryError)}
+    )

