@@ -378,7 +378,8 @@ class Output:
             if isinstance(array, np.memmap):
                 array.flush()
             elif not self.dataset:
-                np.save(self._open_new(), array, allow_pickle=False)
+                with self.temporary.open("wb") as stream:
+                    np.save(stream, array, allow_pickle=False)
             del array
             if self._taken() and not self.force:
                 raise UsageError(
@@ -392,9 +393,6 @@ class Output:
     def discard(self) -> None:
         """Remove the temporary file, if there is one."""
         self.temporary.unlink(missing_ok=True)
-
-    def _open_new(self) -> IO[bytes]:
-        return self.temporary.open("wb")
 
     def _create(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         if self.dataset:
