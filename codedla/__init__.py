@@ -10,35 +10,7 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
-
-# Attribute -> module. Imported on first use: `import codedla` stays light and never needs MPI.
-_LAZY = {
-    "matmul": "codedla.linalg.matmul",
-    "matvec": "codedla.linalg.matvec",
-    "store": "codedla.linalg.matvec",
-    "CodedMatrix": "codedla.linalg.matvec",
-    "make_plan": "codedla.engine.plan",
-    "Plan": "codedla.engine.plan",
-    "Report": "codedla.engine.report",
-    "SerialPool": "codedla.pools.serial",
-    "SimulatedPool": "codedla.pools.simulated",
-    "MPIPool": "codedla.mpi.pool",
-    "vandermonde": "codedla.vandermonde",
-    "CodedlaError": "codedla.errors",
-    "CodedlaWarning": "codedla.errors",
-    "MPIUnavailable": "codedla.errors",
-    "NotDecodable": "codedla.errors",
-    "PoolClosed": "codedla.errors",
-    "UsageError": "codedla.errors",
-    "VerificationFailed": "codedla.errors",
-    "WorkerError": "codedla.errors",
-}
-
-__all__ = [*_LAZY, "__version__"]  # noqa: PLE0604 - names are resolved by __getattr__
-
 if TYPE_CHECKING:
-    from codedla import vandermonde
     from codedla.engine.plan import Plan, make_plan
     from codedla.engine.report import Report
     from codedla.errors import (
@@ -57,17 +29,65 @@ if TYPE_CHECKING:
     from codedla.pools.serial import SerialPool
     from codedla.pools.simulated import SimulatedPool
 
+__version__ = "0.1.0"
+
+__all__ = [
+    "CodedMatrix",
+    "CodedlaError",
+    "CodedlaWarning",
+    "MPIPool",
+    "MPIUnavailable",
+    "NotDecodable",
+    "Plan",
+    "PoolClosed",
+    "Report",
+    "SerialPool",
+    "SimulatedPool",
+    "UsageError",
+    "VerificationFailed",
+    "WorkerError",
+    "make_plan",
+    "matmul",
+    "matvec",
+    "store",
+]
+
+# Where each public name lives. Modules are imported on first use, so that `import codedla` stays
+# light and never needs MPI.
+_HOMES = {
+    "codedla.engine.plan": ("Plan", "make_plan"),
+    "codedla.engine.report": ("Report",),
+    "codedla.errors": (
+        "CodedlaError",
+        "CodedlaWarning",
+        "MPIUnavailable",
+        "NotDecodable",
+        "PoolClosed",
+        "UsageError",
+        "VerificationFailed",
+        "WorkerError",
+    ),
+    "codedla.linalg.matmul": ("matmul",),
+    "codedla.linalg.matvec": ("CodedMatrix", "matvec", "store"),
+    "codedla.mpi.pool": ("MPIPool",),
+    "codedla.pools.serial": ("SerialPool",),
+    "codedla.pools.simulated": ("SimulatedPool",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+_SUBMODULES = ("vandermonde", "kernels", "codes")
+
 logging.getLogger("codedla").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"codedla.{name}")
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'codedla' has no attribute {name!r}")
-    module = importlib.import_module(_LAZY[name])
-    value = module if _LAZY[name].endswith("." + name) and name == "vandermonde" else getattr(module, name)
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *_SUBMODULES, "__version__"])

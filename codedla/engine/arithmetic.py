@@ -7,6 +7,7 @@ exactly as NumPy's own integer product does, so encoding and decoding lose nothi
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from codedla import kernels
 
 __all__ = ["combine", "empty", "fold", "new_blocks"]
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 
 def empty(shape: tuple[int, int], dtype: np.dtype) -> Array:

@@ -266,10 +266,12 @@ def _build(request: Request, name: str, grids: Iterator[Grid]) -> Code:
 
 def _seconds(request: Request, grid: Grid) -> float:
     """Model the round: one worker's flops, and all bytes through the master."""
-    m, l, n = request.shape
-    flops = 2.0 * m * l * n * request.density[0] * request.density[1] / (grid.m * grid.p * grid.n)
-    share_a = m * l / (grid.m * grid.p) * request.density[0]
-    share_b = l * n / (grid.p * grid.n) * request.density[1]
+    m, inner, n = request.shape
+    flops = (
+        2.0 * m * inner * n * request.density[0] * request.density[1] / (grid.m * grid.p * grid.n)
+    )
+    share_a = m * inner / (grid.m * grid.p) * request.density[0]
+    share_b = inner * n / (grid.p * grid.n) * request.density[1]
     reply = m * n / (grid.m * grid.n)
     entries = request.n_workers * (share_a + share_b + reply)
     seconds = flops / FLOPS + entries * request.itemsize / BANDWIDTH

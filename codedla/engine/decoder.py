@@ -1,8 +1,8 @@
 """Decode while waiting: three strategies over one interface.
 
-A pool receives worker ``w``'s reply into ``decoder.target(w)``, then calls ``decoder.add(w)``. While
-nothing arrives it calls ``decoder.idle()``, which folds a block that is waiting. When the collector
-says so, ``decoder.finish(responders)`` leaves the product in ``decoder.output``.
+A pool receives worker ``w``'s reply into ``decoder.target(w)``, then calls ``decoder.add(w)``.
+While nothing arrives it calls ``decoder.idle()``, which folds a block that is waiting. When the
+collector says so, ``decoder.finish(responders)`` leaves the product in ``decoder.output``.
 
 ==================  ===============================================  =========================
 strategy            used for                                         work after the last reply
@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +29,9 @@ from codedla.engine import arithmetic
 
 __all__ = ["Decoder", "DenseDecoder", "StreamingDecoder", "SystematicDecoder", "make_decoder"]
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 FOLD_BATCH = 4
-"""Blocks folded by one call of ``idle``: long enough to be efficient, short enough to stay alert."""
+"""Blocks folded by one call of ``idle``: enough to be efficient, few enough to stay alert."""
 
 
 class Decoder(ABC):
@@ -125,6 +126,7 @@ class SystematicDecoder(Decoder):
         return view
 
     def add(self, worker: int) -> None:
+        """Place a plain reply, or keep a parity reply; see :class:`Decoder`."""
         index = self._plain[worker]
         if index is None:
             self._arrived.append(worker)
@@ -132,13 +134,14 @@ class SystematicDecoder(Decoder):
         if index in self._present:
             return
         target, view = self.target(worker), self.block(index)
-        if not np.shares_memory(target, view, max_work=1):
+        if not np.may_share_memory(target, view):
             view[...] = target
         self._present.add(index)
         if self._parity and len(self._present) < self.code.grid.outputs:
             self._backlog.append(index)
 
     def idle(self) -> bool:
+        """Fold a few replies ahead; see :class:`Decoder`."""
         if not self._backlog:
             return False
         self._fold(self._parity, [self._backlog.pop() for _ in self._backlog[-FOLD_BATCH:]])
@@ -158,6 +161,7 @@ class SystematicDecoder(Decoder):
             arithmetic.combine(weights, blocks, residuals, accumulate=True)
 
     def finish(self, responders: Iterable[int]) -> None:
+        """Recover what is missing; see :class:`Decoder`."""
         missing = [i for i in range(self.code.grid.outputs) if i not in self._present]
         if not missing:
             return
@@ -182,9 +186,11 @@ class DenseDecoder(Decoder):
         self._present: set[int] = set()
 
     def add(self, worker: int) -> None:
+        """Place a plain reply, or keep a parity reply; see :class:`Decoder`."""
         self._present.add(worker)
 
     def finish(self, responders: Iterable[int]) -> None:
+        """Recover what is missing; see :class:`Decoder`."""
         survivors = sorted(set(responders) & self._present)
         weights = self.code.weights(survivors)
         sources = [self.target(w) for w in survivors]
@@ -216,9 +222,11 @@ class StreamingDecoder(Decoder):
         return self._spare.pop() if self._spare else super()._make_target(worker)
 
     def add(self, worker: int) -> None:
+        """Place a plain reply, or keep a parity reply; see :class:`Decoder`."""
         self._backlog.append(worker)
 
     def idle(self) -> bool:
+        """Fold a few replies ahead; see :class:`Decoder`."""
         if not self._backlog:
             return False
         worker = self._backlog.pop()
@@ -228,6 +236,7 @@ class StreamingDecoder(Decoder):
         return True
 
     def finish(self, responders: Iterable[int]) -> None:
+        """Recover what is missing; see :class:`Decoder`."""
         while self.idle():
             pass
         missing = [w for w in range(self.code.n_workers) if w not in self._folded]

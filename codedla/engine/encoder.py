@@ -19,7 +19,7 @@ from codedla.engine import arithmetic
 
 __all__ = ["DenseEncoder", "SparseEncoder", "make_encoder"]
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
 DENSE_SHARE_FROM = 0.25
 """Density from which a coded share of a sparse operand is stored dense: BLAS wins from there on."""

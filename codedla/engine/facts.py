@@ -1,4 +1,4 @@
-"""Facts about an operand's values that decide how it may be coded: finite? how large? what norm?
+"""Facts about an operand's values that decide how it may be coded: finiteness, size, norm.
 
 They are found in one pass over the operand, a few rows at a time, so that a memory-mapped matrix
 larger than memory is read once and never copied.
@@ -74,7 +74,7 @@ def _real_view(chunk: np.ndarray) -> np.ndarray:
 
 
 def _square_norm(flat: np.ndarray) -> float:
-    """Sum of squares; entries above 1e150 would overflow, and then the norm is reported infinite."""
+    """Sum of squares; infinite when entries above 1e150 overflow."""
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(np.dot(flat, flat))
     return total if math.isfinite(total) else math.inf

@@ -21,7 +21,7 @@ __all__ = ["DEFAULT_TOLERANCE", "Plan", "compute_dtype", "default_tolerance", "m
 DEFAULT_TOLERANCE = {"d": 1e-9, "s": 1e-3}
 """Largest ``alpha * eps`` accepted by default: double and single precision."""
 
-_COMPUTE = {
+_COMPUTE: dict[str, np.dtype] = {
     "f2": np.dtype(np.float32),
     "f4": np.dtype(np.float32),
     "f8": np.dtype(np.float64),
@@ -123,8 +123,8 @@ class Plan:
     @property
     def flops_plain(self) -> float:
         """Flops of the plain product (a complex multiply-add counts 8)."""
-        m, l, n = self.shape
-        return 2.0 * m * l * n * self.density[0] * self.density[1] * _flop_factor(self.dtype)
+        m, inner, n = self.shape
+        return 2.0 * m * inner * n * self.density[0] * self.density[1] * _flop_factor(self.dtype)
 
     @property
     def flops_worker(self) -> float:
@@ -133,10 +133,10 @@ class Plan:
         return self.flops_plain / blocks * _flop_factor(self.compute) / _flop_factor(self.dtype)
 
     def _share_bytes(self) -> tuple[float, float, float]:
-        m, l, n = self.shape
+        m, inner, n = self.shape
         g, item = self.grid, self.compute.itemsize
-        a = -(-m // g.m) * -(-l // g.p) * item * self.density[0]
-        b = -(-l // g.p) * -(-n // g.n) * item * self.density[1]
+        a = -(-m // g.m) * -(-inner // g.p) * item * self.density[0]
+        b = -(-inner // g.p) * -(-n // g.n) * item * self.density[1]
         return a, b, float(-(-m // g.m) * -(-n // g.n) * item)
 
     @property
@@ -159,9 +159,10 @@ class Plan:
     @property
     def memory_master(self) -> float:
         """Bytes of operands, product, coded shares under way and decoding scratch."""
-        m, l, n = self.shape
+        m, inner, n = self.shape
         a, b, reply = self._share_bytes()
-        whole = (m * l * self.density[0] + l * n * self.density[1] + m * n) * self.dtype.itemsize
+        entries = m * inner * self.density[0] + inner * n * self.density[1] + m * n
+        whole = entries * self.dtype.itemsize
         coded = sum(self.code.plain_block(w) is None for w in range(self.code.active))
         return whole + coded * (a + b + 2 * reply)
 
@@ -200,10 +201,10 @@ class Plan:
         }
 
     def __str__(self) -> str:
-        m, l, n = self.shape
+        m, inner, n = self.shape
         workers = f"{self.code.active} of {self.pool_workers}"
         rows = [
-            ("operation", f"{self.operation}  ({m} x {l}) @ ({l} x {n})  {self.dtype}"),
+            ("operation", f"{self.operation}  ({m} x {inner}) @ ({inner} x {n})  {self.dtype}"),
             ("code", f"{self.code.name}, grid {self.grid}"),
             ("why", self.reason),
             ("workers", f"{workers} used, any {self.threshold} replies suffice"),

@@ -99,7 +99,7 @@ class Outcome:
 
 
 class Pool(Protocol):
-    """What the operations ask of a pool; implemented in :mod:`codedla.pools` and :mod:`codedla.mpi`."""
+    """What the operations ask of a pool; :mod:`codedla.pools` and :mod:`codedla.mpi` have some."""
 
     n_workers: int
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -205,8 +206,6 @@ class CodedMatrix:
 
     def _plan_for(self, b: Checked) -> Plan:
         """Return the plan for this vector: the same code, its number of columns and dtype."""
-        from dataclasses import replace
-
         rows, inner, cols = self.plan.shape
         dtype = np.result_type(self.plan.dtype, b.dtype)
         if cols == b.shape[1] and dtype == self.plan.dtype:
@@ -216,7 +215,7 @@ class CodedMatrix:
 
 def _as_columns(x: ArrayLike) -> tuple[bool, Checked]:
     """Check a vector; return whether it is one-dimensional, and it as a column."""
-    array = x if hasattr(x, "tocsr") else np.asarray(x)
+    array: Any = x if hasattr(x, "tocsr") else np.asarray(x)
     if array.ndim == 1:
         return True, as_operand(array[:, None], "x")
     return False, as_operand(array, "x")

@@ -34,7 +34,7 @@ class Checked:
 
     @property
     def dtype(self) -> np.dtype:
-        """dtype of the caller's matrix."""
+        """Dtype of the caller's matrix."""
         return np.dtype(self.matrix.dtype)
 
     @property
@@ -79,9 +79,7 @@ def as_operand(value: Any, name: str) -> Checked:
     return Checked(matrix, scan(matrix))
 
 
-def plan_product(
-    a: Checked, b: Checked, n_workers: int, *, operation: str, **options: Any
-) -> Plan:
+def plan_product(a: Checked, b: Checked, n_workers: int, *, operation: str, **options: Any) -> Plan:
     """Plan ``a @ b`` with what the values of the operands demand.
 
     Raises

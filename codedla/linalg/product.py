@@ -52,16 +52,16 @@ class Product:
     def encoder_of_a(self, matrix: Any) -> DenseEncoder | SparseEncoder:
         """Return the encoder of A, cut as the plan says."""
         if self.encoder_a is None:
-            m, l, _ = self.plan.shape
+            m, inner, _ = self.plan.shape
             grid = self.plan.grid
-            return make_encoder(matrix, Split(m, grid.m), Split(l, grid.p), self.plan.compute)
+            return make_encoder(matrix, Split(m, grid.m), Split(inner, grid.p), self.plan.compute)
         return self.encoder_a
 
     def encoder_of_b(self, matrix: Any, dtype: np.dtype) -> DenseEncoder | SparseEncoder:
         """Return the encoder of B, cut as the plan says."""
-        _, l, n = self.plan.shape
+        _, inner, n = self.plan.shape
         grid = self.plan.grid
-        return make_encoder(matrix, Split(l, grid.p), Split(n, grid.n), dtype)
+        return make_encoder(matrix, Split(inner, grid.p), Split(n, grid.n), dtype)
 
 
 def run_product(
@@ -275,12 +275,13 @@ def _freivalds(a: Checked, b: Checked, decoded: Array, alpha: float, eps: float)
     r = rng.standard_normal((b.shape[1], 1))
     expected = a.matrix @ (b.matrix @ r)
     difference = np.abs(decoded @ r - expected).ravel()
-    scale = a.facts.norm * b.facts.norm * float(np.linalg.norm(r))
+    scale = max(a.facts.norm * b.facts.norm * float(np.linalg.norm(r)), 1e-300)
+    explained = 32 * (1 + alpha) * eps * scale
     worst = int(np.argmax(difference)) if difference.size else 0
     # NaN in the product must fail, hence "not <=".
-    if difference.size and not difference[worst] <= 32 * (1 + alpha) * eps * max(scale, 1e-300):
+    if difference.size and not difference[worst] <= explained:
         raise VerificationFailed(
             f"the product failed the Freivalds check in row {worst}: "
-            f"off by {difference[worst]:.1e} where rounding explains "
-            f"{32 * (1 + alpha) * eps * scale:.1e}; a worker answered wrongly; the product is not handed out"
+            f"off by {difference[worst]:.1e} where rounding explains {explained:.1e}; "
+            "a worker answered wrongly; the product is not handed out"
         )

@@ -225,9 +225,7 @@ class Master:
 
     # -- messages --------------------------------------------------------------------------------
 
-    def _order(
-        self, link: Link, message: Message, arrays: Sequence[NDArray[Any]] = ()
-    ) -> None:
+    def _order(self, link: Link, message: Message, arrays: Sequence[NDArray[Any]] = ()) -> None:
         try:
             channels = (self.control, self.data)
             link.sends.append(Transfer.send(channels, link.rank, message, arrays, self.types))
@@ -356,7 +354,8 @@ class Master:
         if details["memory"]:
             # A matter of the rank's memory, not of the program: another may do better.
             note = "out of memory"
-            running.instruct(running.job.collector.lost(link.worker, note), link.worker, "lost", note)
+            instruction = running.job.collector.lost(link.worker, note)
+            running.instruct(instruction, link.worker, "lost", note)
             return
         error = WorkerError(
             details["message"],
@@ -451,9 +450,7 @@ class _Running:
         """Seconds since the round began."""
         return time.perf_counter() - self.start
 
-    def instruct(
-        self, instruction: Instruction, worker: int, kind: str, note: str = ""
-    ) -> None:
+    def instruct(self, instruction: Instruction, worker: int, kind: str, note: str = "") -> None:
         """Note an event and the collector's answer to it."""
         self.outcome.events.append(Event(self.elapsed(), kind, worker, note))
         if self.open:
@@ -463,4 +460,3 @@ class _Running:
 def _reason(error: MPI.Exception) -> str:
     lines = error.Get_error_string().splitlines()
     return lines[0] if lines else f"MPI error {error.Get_error_class()}"
-

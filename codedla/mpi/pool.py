@@ -55,9 +55,7 @@ class MPIPool:
         The launcher and the MPI library do not belong together.
     """
 
-    def __init__(
-        self, comm: MPI.Comm, faults: Iterable[Fault] = (), threads: int = 1
-    ) -> None:
+    def __init__(self, comm: MPI.Comm, faults: Iterable[Fault] = (), threads: int = 1) -> None:
         world.check_size(comm)
         self.n_workers = comm.Get_size() - 1
         self.faults = tuple(faults)

@@ -25,9 +25,7 @@ class _Terminated(BaseException):
     """SIGTERM arrived."""
 
 
-def run(
-    job: Callable[[MPIPool], int], *, faults: Iterable[Fault] = (), threads: int = 1
-) -> int:
+def run(job: Callable[[MPIPool], int], *, faults: Iterable[Fault] = (), threads: int = 1) -> int:
     """Run ``job(pool)`` on the master while the other ranks serve.
 
     Errors become exit codes: one line for codedla's own (their ``exit_code``), the traceback for

@@ -198,9 +198,9 @@ def prepare(matrix: Any) -> tuple[Container, list[NDArray[Any]]]:
     """Return how a matrix travels and the arrays that make it up, without copying."""
     if not isinstance(matrix, np.ndarray):
         return Container.CSR, [matrix.data, matrix.indices, matrix.indptr]
-    if matrix.size and matrix.strides[1] != matrix.itemsize and matrix.strides[0] == matrix.itemsize:
-        return Container.COLUMNS, [matrix.T]
     if matrix.size and matrix.strides[1] != matrix.itemsize:
+        if matrix.strides[0] == matrix.itemsize:
+            return Container.COLUMNS, [matrix.T]
         matrix = np.ascontiguousarray(matrix)
     return Container.ROWS, [matrix]
 

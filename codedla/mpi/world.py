@@ -93,7 +93,7 @@ def check_size(comm: MPI.Comm) -> None:
 
 def fault_tolerant() -> bool:
     """Tell whether the loss of a rank leaves the others alive and is reported to them."""
-    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"
+    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - Open MPI's name
 
 
 def install_abort_hook(comm: MPI.Comm) -> None:
@@ -108,9 +108,7 @@ def install_abort_hook(comm: MPI.Comm) -> None:
     previous = sys.excepthook
     rank = comm.Get_rank()
 
-    def hook(
-        kind: type[BaseException], value: BaseException, trace: TracebackType | None
-    ) -> None:
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         global _exit_code
         _exit_code = 130 if issubclass(kind, KeyboardInterrupt) else 1
         sys.stderr.write(f"codedla: rank {rank} on {socket.gethostname()} ends the job:\n")

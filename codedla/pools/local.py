@@ -33,9 +33,7 @@ class LocalPool:
         self.faults = tuple(faults)
         for fault in self.faults:
             if fault.worker >= n_workers:
-                raise UsageError(
-                    f"faults name ranks 1 to {n_workers}; got rank {fault.worker + 1}"
-                )
+                raise UsageError(f"faults name ranks 1 to {n_workers}; got rank {fault.worker + 1}")
         self.plans = [FaultPlan(self.faults, worker) for worker in range(n_workers)]
         self._resident: dict[tuple[int, int], Any] = {}
         self._last_key = 0

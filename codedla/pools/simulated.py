@@ -69,7 +69,8 @@ class SimulatedPool(LocalPool):
         outcome = Outcome()
         arrivals, losses = self._timetable(job)
         deadline = math.inf if job.timeout is None else job.timeout
-        events = sorted([(t, 1, w) for w, t in arrivals.items()] + [(t, 0, w) for w, t in losses.items()])
+        replies = [(t, 1, w) for w, t in arrivals.items()]
+        events = sorted(replies + [(t, 0, w) for w, t in losses.items()])
         instruction, now = Instruction.WAIT, 0.0
         for when, is_reply, worker in events:
             if when > deadline:
