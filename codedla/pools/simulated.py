@@ -6,12 +6,14 @@ only those that are needed are computed. Times in the report are virtual seconds
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from codedla.codes.base import Code
 from codedla.engine.collector import Instruction
 from codedla.engine.round import Event, Outcome, Round
 from codedla.engine.stragglers import Delays, Fault
@@ -91,12 +93,46 @@ class SimulatedPool(LocalPool):
         outcome.wait = outcome.total = now
         return outcome
 
+    def round_times(self, code: Code, rounds: int) -> NDArray[np.float64]:
+        """Draw when each of many rounds would finish, without computing anything.
+
+        Parameters
+        ----------
+        code : Code
+            Decides how many, or which, replies suffice.
+        rounds : int
+
+        Returns
+        -------
+        ndarray (rounds,)
+            Virtual seconds; ``inf`` where the replies that ever come do not suffice.
+        """
+        self.check_open()
+        factors = np.array([plan.factor for plan in self.plans[: code.active]])
+        times = np.empty(rounds)
+        for index in range(rounds):
+            arrivals = self.task_seconds * factors + self._drawn()[: code.active]
+            if type(code).decodable is Code.decodable:
+                # Any K replies suffice: the K-th arrival decides.
+                times[index] = np.partition(arrivals, code.threshold - 1)[code.threshold - 1]
+                continue
+            order = np.argsort(arrivals, kind="stable").tolist()
+            enough = bisect.bisect_left(
+                range(1, len(order) + 1), True, key=lambda k, o=order: code.decodable(o[:k])
+            )
+            times[index] = arrivals[order[enough]] if enough < len(order) else math.inf
+        return times
+
+    def _drawn(self) -> NDArray[np.float64]:
+        """Draw one round's random delays."""
+        if self._delays is None:
+            return np.zeros(self.n_workers)
+        return np.asarray(self._delays(self.rng, self.n_workers), dtype=float)
+
     def _timetable(self, job: Round) -> tuple[dict[int, float], dict[int, float]]:
         """Draw when each worker answers, and when it is found lost instead."""
         workers = list(job.workers)
-        drawn = np.zeros(self.n_workers)
-        if self._delays is not None:
-            drawn = np.asarray(self._delays(self.rng, self.n_workers), dtype=float)
+        drawn = self._drawn()
         arrivals: dict[int, float] = {}
         losses: dict[int, float] = {}
         for worker in workers:
