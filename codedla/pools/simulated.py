@@ -116,11 +116,7 @@ class SimulatedPool(LocalPool):
                 # Any K replies suffice: the K-th arrival decides.
                 times[index] = np.partition(arrivals, code.threshold - 1)[code.threshold - 1]
                 continue
-            order = np.argsort(arrivals, kind="stable").tolist()
-            enough = bisect.bisect_left(
-                range(1, len(order) + 1), True, key=lambda k, o=order: code.decodable(o[:k])
-            )
-            times[index] = arrivals[order[enough]] if enough < len(order) else math.inf
+            times[index] = _first_decodable(code, arrivals)
         return times
 
     def _drawn(self) -> NDArray[np.float64]:
@@ -173,3 +169,16 @@ class SimulatedPool(LocalPool):
         if job.progress is not None:
             job.progress(len(job.collector.responders), job.collector.needed, len(job.workers))
         return instruction
+
+
+def _first_decodable(code: Code, arrivals: NDArray[np.float64]) -> float:
+    """Return when the replies first suffice: by bisection, as more replies never do less."""
+    order = np.argsort(arrivals, kind="stable").tolist()
+    if not code.decodable(order):
+        return math.inf
+
+    def decodes(count: int) -> bool:
+        return code.decodable(order[:count])
+
+    count = bisect.bisect_left(range(len(order) + 1), True, key=decodes)
+    return float(arrivals[order[count - 1]])
