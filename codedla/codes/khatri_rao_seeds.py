@@ -1,0 +1,3 @@
+"""Seeds of good random Khatri-Rao factors, found by a long search."""
+
+SEEDS: dict[tuple[int, int, int], int] = {}

@@ -1,0 +1,152 @@
+r"""MDS: one coded operand (a matrix times a vector, or times an uncoded matrix).
+
+**Any ``k`` of ``N`` workers decode.** ``A`` is cut into ``k`` row blocks (grid ``k x 1 x 1``), ``B`` goes
+to everybody, and worker ``w`` replies with :math:`\sum_j G_{wj} A_j B`.
+
+With nodes ``trig`` (default) workers ``0 .. k-1`` hold plain blocks and ``s = N - k`` parity workers
+
+.. math:: P = F_{\text{rest}} \, F_{\text{even}}^{-1},
+
+where ``F`` holds the first ``k`` real trigonometric functions at ``N`` equally spaced angles; the
+angles of the plain workers are evenly spread among them. Any ``k`` rows of ``F`` are independent
+(a Vandermonde matrix on the unit circle in real clothes), hence any ``k`` rows of ``[I; P]``. One
+parity is the plain sum. From ``s >= 5`` on, random orthonormal rows may be better (and are from about
+``k = 64`` on): those with the smaller worst amplification are taken.
+
+========== ============================================================================
+threshold  ``k``
+field      real (``trig``, ``chebyshev``, ``equispaced``); complex (``unity``)
+cost       worker ``1/k`` of the product; decoding ``O(e)`` blocks for ``e`` lost ones
+           (``trig``), ``O(k)`` otherwise
+========== ============================================================================
+
+References
+----------
+Lee, Lam, Pedarsani, Papailiopoulos, Ramchandran, "Speeding up distributed machine learning using
+codes", IEEE Trans. Inf. Theory 64 (2018): the coded matrix-vector product. Fahim and Cadambe,
+"Numerically stable polynomially coded computing", IEEE Trans. Inf. Theory 67 (2021): Chebyshev.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla import nodes as points
+from codedla.codes import worst
+from codedla.codes.base import Code
+from codedla.codes.registry import register
+from codedla.codes.solve import Parity
+
+__all__ = ["MDS", "parity_rows"]
+
+_MANY = 32  # losses beyond which parities are drawn and not compared
+
+
+@register
+class MDS(Code):
+    """``k`` row blocks of one operand on ``N`` workers, any ``k`` of which decode."""
+
+    name = "mds"
+    operation = "matvec"
+    splits = ("m",)
+    threshold_formula = "k"
+    systematic = True
+    citation = "Lee et al., IEEE Trans. Inf. Theory 64 (2018)"
+    weakness = (
+        "codes one operand only; nodes equispaced lose every digit from k=25 on, "
+        "chebyshev from 3 losses and k=36"
+    )
+    node_choices = ("trig", "chebyshev", "equispaced", "unity")
+
+    def __init__(self, n_workers: int, grid: Any, *, nodes: str | None = None) -> None:
+        super().__init__(n_workers, grid, nodes=nodes)
+        self.systematic = self.nodes == "trig"
+        self.field = "complex" if self.nodes == "unity" else "real"
+        self.integral = self.systematic and self.tolerates <= 1
+
+    def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        blocks, workers = self.grid.m, self.n_workers
+        everybody = np.ones((workers, 1))
+        if self.nodes == "trig":
+            parity = parity_rows(blocks, workers - blocks)
+            return np.concatenate([np.eye(blocks), parity]), everybody
+        place, degree = points.spread(workers, workers - blocks), np.arange(blocks)
+        if self.nodes == "chebyshev":
+            return points.chebyshev_basis(place, degree, workers), everybody
+        if self.nodes == "unity":
+            return points.unity_powers(place, degree, workers), everybody
+        return points.monomials(points.equispaced(workers)[place], degree), everybody
+
+
+@lru_cache(maxsize=64)
+def parity_rows(blocks: int, losses: int) -> NDArray[np.float64]:
+    """Return the parity rows of the systematic code, each of norm ``sqrt(blocks)``.
+
+    Parameters
+    ----------
+    blocks, losses : int
+        ``k >= 1`` and ``s >= 0``.
+
+    Returns
+    -------
+    ndarray (losses, blocks), float64, read-only
+    """
+    if losses <= 1 or blocks == 1:
+        rows = np.ones((losses, blocks))
+    else:
+        rows = _trigonometric(blocks, losses)
+        if losses >= 5:
+            rows = _better_of(rows)
+    rows.setflags(write=False)
+    return rows
+
+
+def _trigonometric(blocks: int, losses: int) -> NDArray[np.float64]:
+    workers = blocks + losses
+    frame = points.trigonometric_basis(np.arange(workers), blocks, workers)
+    even = (2 * np.arange(blocks) + 1) * workers // (2 * blocks)
+    rest = np.setdiff1d(np.arange(workers), even)
+    # Neighbouring blocks lie on neighbouring workers, which fail together: part them.
+    even = even[points.spread(blocks, losses)]
+    return _scaled(np.linalg.solve(frame[even].T, frame[rest].T).T)
+
+
+def _better_of(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The given rows, or random orthonormal ones if their worst amplification is smaller."""
+    losses, blocks = rows.shape
+    if losses > _MANY:
+        # Neighbouring angles are hopeless then, and rating a pattern is expensive: just draw.
+        return _orthonormal(blocks, losses, 0)
+    best = _worst(rows)
+    for seed in range(max(2, min(64, 200_000 // (blocks * losses**2)))):
+        candidate = _orthonormal(blocks, losses, seed)
+        badness = _worst(candidate)
+        if badness < best:
+            rows, best = candidate, badness
+    return rows
+
+
+def _orthonormal(blocks: int, losses: int, seed: int) -> NDArray[np.float64]:
+    draw = random.Random(f"mds {blocks} {losses} {seed}")  # the same numbers on every Python
+    tall, thin = max(blocks, losses), min(blocks, losses)
+    numbers = np.array([draw.random() - 0.5 for _ in range(tall * thin)]).reshape(tall, thin)
+    columns = np.linalg.qr(numbers)[0]
+    return _scaled(columns.T if losses <= blocks else columns)
+
+
+def _worst(rows: NDArray[np.float64]) -> float:
+    return worst.of_parity(Parity(rows, np.linalg.norm(rows, axis=1)), effort=0.1)
+
+
+def _scaled(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Rows of norm sqrt(k): parity shares stay at the scale of the data."""
+    scaled: NDArray[np.float64] = rows * (
+        math.sqrt(rows.shape[1]) / np.linalg.norm(rows, axis=1, keepdims=True)
+    )
+    return scaled

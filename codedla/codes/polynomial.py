@@ -1,0 +1,70 @@
+r"""Polynomial code: both operands coded, one block product per worker, optimal threshold.
+
+**Any ``m n`` of ``N`` workers decode.** Worker ``w`` has a point ``x`` and multiplies
+
+.. math:: \tilde A = \sum_i A_i x^i, \qquad \tilde B = \sum_j B_j x^{m j}, \qquad
+          \tilde A \tilde B = \sum_{ij} C_{ij} x^{i + m j},
+
+a polynomial with ``m n`` coefficients, all of them wanted. With nodes ``chebyshev`` the powers are
+replaced by Chebyshev polynomials; products :math:`T_i T_{mj}` still span all degrees below ``m n``.
+
+========== ===========================================================================
+threshold  ``m n``
+field      complex (``unity``); real (``chebyshev``, ``equispaced``)
+cost       worker one block product (4 real ones if complex); decoding ``O(m n)`` blocks
+========== ===========================================================================
+
+References
+----------
+Yu, Maddah-Ali, Avestimehr, "Polynomial codes: an optimal design for high-dimensional coded matrix
+multiplication", NeurIPS 2017. Fahim and Cadambe, "Numerically stable polynomially coded computing",
+IEEE Trans. Inf. Theory 67 (2021).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla import nodes as points
+from codedla.codes.base import Code
+from codedla.codes.registry import register
+
+__all__ = ["Polynomial"]
+
+
+@register
+class Polynomial(Code):
+    """``m x n`` blocks, both operands coded by polynomials evaluated at one point per worker."""
+
+    name = "polynomial"
+    operation = "matmul"
+    threshold_formula = "m*n"
+    field = "complex"
+    systematic = False
+    citation = "Yu, Maddah-Ali, Avestimehr, NeurIPS 2017"
+    weakness = (
+        "decodes all blocks even when nobody is late, and in complex numbers; nodes chebyshev "
+        "lose more than 6 digits from 3 losses and m*n=36 on, equispaced from m*n=16 on"
+    )
+    node_choices = ("unity", "chebyshev", "equispaced")
+
+    def __init__(self, n_workers: int, grid: Any, *, nodes: str | None = None) -> None:
+        super().__init__(n_workers, grid, nodes=nodes)
+        self.field = "complex" if self.nodes == "unity" else "real"
+
+    def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        m, n, workers = self.grid.m, self.grid.n, self.n_workers
+        place = points.spread(workers, workers - m * n)
+        a, b = np.arange(m), m * np.arange(n)
+        if self.nodes == "unity":
+            return points.unity_powers(place, a, workers), points.unity_powers(place, b, workers)
+        if self.nodes == "chebyshev":
+            return (
+                points.chebyshev_basis(place, a, workers),
+                points.chebyshev_basis(place, b, workers),
+            )
+        x = points.equispaced(workers)[place]
+        return points.monomials(x, a), points.monomials(x, b)
