@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from codedla.cli import codes, demo, doctor, matmul, matvec, plan
 from codedla.cli.messages import fail, warn
-from codedla.errors import CodedlaWarning, UsageError
+from codedla.errors import CodedlaError, CodedlaWarning, UsageError
 from codedla.mpi.launch import world_from_env
 
 __all__ = ["build_parser", "main"]
@@ -146,7 +146,10 @@ def _worker(words: list[str]) -> int:
     args.argv = words
     _set_up(args)
     serve = {module.NAME: getattr(module, "serve", None) for module in COMMANDS}[args.command]
-    return 0 if serve is None else int(serve(args))
+    try:
+        return 0 if serve is None else int(serve(args))
+    except CodedlaError as error:  # no MPI library, for instance: the first rank says so
+        return error.exit_code
 
 
 def _set_up(args: argparse.Namespace) -> None:

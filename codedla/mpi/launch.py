@@ -418,13 +418,18 @@ class _Job:
                 passed_on += 1
                 deadline = deadline or now + self.grace
             if deadline is None and self.done_file.exists():
-                deadline = now + self.grace
+                deadline, look, step = now + self.grace, now + 0.3, 0.3
             if (deadline is not None and now > deadline) or (limit is not None and now > limit):
                 self.hung = True
                 return
             if now >= look:
+                pids = self._pids()
                 # Names of shared-memory files are known only while their owners live.
-                self._note_segments(self._pids())
+                self._note_segments(pids)
+                if self.done_file.exists():
+                    # The result is safe, and a frozen rank can never leave by itself.
+                    for pid in filter(_is_stopped, pids):
+                        self._kill(pid, "frozen process")
                 step = min(2 * step, 5.0)
                 look = now + step
             time.sleep(0.02)
@@ -506,6 +511,13 @@ def _environ(pid: int) -> list[bytes]:
         return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:  # ended meanwhile, or another user's
         return []
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except (OSError, IndexError):  # ended meanwhile
+        return False
 
 
 def _is_rank(pid: int) -> bool:
