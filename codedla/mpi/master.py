@@ -206,22 +206,22 @@ class Master:
 
     def _drain(self, running: _Running) -> None:
         """Let replies that are arriving in the output's own memory arrive, before it is used."""
-        if not self._arriving():
+        output = running.job.decoder.output
+        if not self._arriving(output):
             return
         backoff, end = Backoff(), time.perf_counter() + DRAIN
-        while self._arriving() and time.perf_counter() < end:
+        while self._arriving(output) and time.perf_counter() < end:
             if self._poll():
                 backoff.reset()
             else:
                 backoff.wait()
-        if self._arriving():
+        if self._arriving(output):
             running.job.decoder.detach()
 
-    def _arriving(self) -> bool:
-        return any(
-            link.receipt is not None and link.receipt.in_place and link.gone is None
-            for link in self.links
-        )
+    def _arriving(self, output: NDArray[Any]) -> bool:
+        """Tell whether a reply is being received into the output's memory."""
+        receipts = [k.receipt for k in self.links if k.receipt is not None and k.gone is None]
+        return any(np.may_share_memory(receipt.buffer, output) for receipt in receipts)
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -260,7 +260,12 @@ class Master:
             self._received(link, receipt)
             happened = True
         if link.receipt is None and (message := link.inbox.poll()) is not None:
-            self._message(link, message)
+            try:
+                self._message(link, message)
+            finally:
+                # Also when a caller's progress function raises: the goodbye must still be heard.
+                if not link.said_bye:
+                    link.inbox.post()
             happened = True
         return happened
 
@@ -277,10 +282,8 @@ class Master:
                 link.host, link.pid = greeting["host"], greeting["pid"]
             case Kind.BYE:
                 link.said_bye = True
-                return
             case _:
                 raise RuntimeError(f"unexpected answer {message.kind.name}")
-        link.inbox.post()
 
     def _reply(self, link: Link, answer: Answer, message: Received) -> None:
         """Take an inline reply, or start receiving the payload where it belongs."""
