@@ -1,4 +1,4 @@
-"""Code families: mathematics only, one family per file. Importing the package registers them all."""
+"""Code families: mathematics only, one family per file; importing the package registers all."""
 
 from codedla.codes import khatri_rao, matdot, mds, polynomial, replication, uncoded
 from codedla.codes.base import Code, error_estimate

@@ -258,7 +258,8 @@ class Code(abc.ABC):
         """Return the largest amplification of any ``K`` replies, and who replied.
 
         Every set is tried when there are few; otherwise runs of neighbours, a seeded sample and
-        a climb from the worst of these. The result is a lower bound that a lucky adversary may beat.
+        a climb from the worst of these; an adversary may find a worse set then. Infinite when
+        some set is singular in double precision.
         """
         return self._worst
 
@@ -276,7 +277,8 @@ class Code(abc.ABC):
         alpha, _ = self.worst_amplification()
         if alpha * eps <= tolerance:
             return None
-        digits = "every digit" if alpha * eps >= 1 else f"about {math.log10(alpha):.0f} digits"
+        lost = math.log10(alpha)
+        digits = "every digit" if alpha * eps >= 0.1 else f"about {lost:.0f} digits"
         cure = "use fewer blocks, fewer losses or more precision"
         if self.node_choices and self.nodes != self.node_choices[0]:
             cure = f"use --nodes {self.node_choices[0]}"
@@ -350,7 +352,7 @@ class Code(abc.ABC):
     def _suspects(self) -> Iterator[NDArray[np.int64]]:
         """Yield further loss patterns worth rating when not all can be."""
         if self.systematic:
-            yield worst.pairs(self.grid.outputs, self.tolerates)
+            yield from worst.suspects(self.grid.outputs, self.tolerates)
         else:
             # Neighbouring evaluation points, wherever `nodes.stride` put their workers.
             step = pow(stride(self.active, self.tolerates), -1, self.active)
@@ -379,11 +381,10 @@ class Code(abc.ABC):
             return nodes
         if not self.node_choices:
             raise UsageError(
-                f"code {self.name} has no nodes to choose, got {nodes!r}; leave it out"
+                f"code {self.name} has no nodes to choose, got {nodes!r}; leave them out"
             )
-        raise UsageError(
-            f"nodes of code {self.name} must be one of {', '.join(self.node_choices)}; got {nodes!r}"
-        )
+        known = ", ".join(self.node_choices)
+        raise UsageError(f"nodes of code {self.name} must be one of {known}; got {nodes!r}")
 
     def _check_grid(self) -> None:
         if self.n_workers < 1:

@@ -1,16 +1,16 @@
 r"""Khatri-Rao: both operands coded, systematic; the default for matrix products.
 
-**Any ``m n`` of ``N`` workers decode.** Worker ``i n + j`` computes the plain product ``A_i B_j``; parity
-worker ``r = 0 .. s-1`` multiplies :math:`\sum_i a_{ri} A_i` by :math:`\sum_j b_{rj} B_j` and so replies with
-the parity row :math:`a_r \otimes b_r` of all blocks (a Khatri-Rao product of rows). Without stragglers
-nothing is decoded; ``e`` lost blocks cost an ``e x e`` system.
+**Any ``m n`` of ``N`` workers decode.** Worker ``i n + j`` computes the plain product ``A_i B_j``.
+Parity worker ``r = 0 .. s-1`` multiplies :math:`\sum_i a_{ri} A_i` by :math:`\sum_j b_{rj} B_j` and
+so replies with the parity row :math:`a_r \otimes b_r` of all blocks (a Khatri-Rao product of rows).
+Without stragglers nothing is decoded; ``e`` lost blocks cost an ``e x e`` system.
 
 Parity factors:
 
 * ``s = 1``: all ones, the plain sum (exact in wrap-around integers).
-* ``s = 2``, ``n`` even (or ``m``, roles swapped): *signed geometric*. The ratios of the second parity
-  row to the first are ``+-exp(u)``, ``u`` equally spaced in [-1.5, 1.5], so any two columns are
-  far from parallel: all 2 x 2 minors stay large.
+* ``s = 2``, ``n`` even (or ``m``, roles swapped): *signed geometric*. The ratios of the second
+  parity row to the first are ``+-exp(u)``, ``u`` equally spaced in [-1.5, 1.5], so any two columns
+  are far from parallel: all 2 x 2 minors stay large.
 * else: random factors, signs times ``exp(uniform(-1, 1))``, the best of many draws; the seeds for
   common sizes are in ``khatri_rao_seeds``.
 

@@ -1,15 +1,15 @@
 r"""MatDot: the inner dimension is cut, so that the threshold grows only with ``2 p``.
 
-**Any ``2 p - 1`` of ``N`` workers decode.** ``A`` is cut into ``p`` column blocks, ``B`` into ``p`` row
-blocks (grid ``1 x p x 1``) and worker ``w`` multiplies, at its point ``x``,
+**Any ``2 p - 1`` of ``N`` workers decode.** ``A`` is cut into ``p`` column blocks, ``B`` into ``p``
+row blocks (grid ``1 x p x 1``) and worker ``w`` multiplies, at its point ``x``,
 
 .. math:: \tilde A = \sum_l A_l \hat T_l(x), \qquad \tilde B = \sum_l B_l \hat T_l(x).
 
-The Chebyshev polynomials :math:`\hat T_0 = 1, \hat T_l = \sqrt2 T_l` are orthonormal, so the mean of the
-product over the Chebyshev measure is :math:`\sum_l A_l B_l = C`: of the ``2 p - 1`` Chebyshev
-coefficients of :math:`\tilde A \tilde B` only the first is wanted. When all reply, its weights are those
-of the Gauss rule, ``1/N`` each. With ``unity`` or ``equispaced`` points, powers ``x**l`` and
-``x**(p-1-l)`` are used and the wanted coefficient is that of ``x**(p-1)``.
+The Chebyshev polynomials :math:`\hat T_0 = 1, \hat T_l = \sqrt2 T_l` are orthonormal, so the mean
+of the product over the Chebyshev measure is :math:`\sum_l A_l B_l = C`: of the ``2 p - 1``
+Chebyshev coefficients of :math:`\tilde A \tilde B` only the first is wanted. When all reply, its
+weights are those of the Gauss rule, ``1/N`` each. With ``unity`` or ``equispaced`` points, powers
+``x**l`` and ``x**(p-1-l)`` are used and the wanted coefficient is that of ``x**(p-1)``.
 
 ========== =======================================================================
 threshold  ``2 p - 1``

@@ -1,17 +1,17 @@
 r"""MDS: one coded operand (a matrix times a vector, or times an uncoded matrix).
 
-**Any ``k`` of ``N`` workers decode.** ``A`` is cut into ``k`` row blocks (grid ``k x 1 x 1``), ``B`` goes
-to everybody, and worker ``w`` replies with :math:`\sum_j G_{wj} A_j B`.
+**Any ``k`` of ``N`` workers decode.** ``A`` is cut into ``k`` row blocks (grid ``k x 1 x 1``),
+``B`` goes to everybody, and worker ``w`` replies with :math:`\sum_j G_{wj} A_j B`.
 
-With nodes ``trig`` (default) workers ``0 .. k-1`` hold plain blocks and ``s = N - k`` parity workers
+With nodes ``trig`` (default) workers ``0 .. k-1`` hold plain blocks, ``s = N - k`` others parities
 
 .. math:: P = F_{\text{rest}} \, F_{\text{even}}^{-1},
 
 where ``F`` holds the first ``k`` real trigonometric functions at ``N`` equally spaced angles; the
 angles of the plain workers are evenly spread among them. Any ``k`` rows of ``F`` are independent
 (a Vandermonde matrix on the unit circle in real clothes), hence any ``k`` rows of ``[I; P]``. One
-parity is the plain sum. From ``s >= 5`` on, random orthonormal rows may be better (and are from about
-``k = 64`` on): those with the smaller worst amplification are taken.
+parity is the plain sum. From ``s >= 5`` on, random orthonormal rows may be better
+(and are from about ``k = 64`` on): those with the smaller worst amplification are taken.
 
 ========== ============================================================================
 threshold  ``k``
@@ -144,7 +144,7 @@ def _worst(rows: NDArray[np.float64]) -> float:
     return worst.of_parity(Parity(rows, np.linalg.norm(rows, axis=1)), effort=0.1)
 
 
-def _scaled(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+def _scaled(rows: NDArray[np.floating]) -> NDArray[np.float64]:
     """Rows of norm sqrt(k): parity shares stay at the scale of the data."""
     scaled: NDArray[np.float64] = rows * (
         math.sqrt(rows.shape[1]) / np.linalg.norm(rows, axis=1, keepdims=True)

@@ -82,8 +82,8 @@ def _entry(code: type[Code]) -> dict[str, Any]:
     return {
         "name": code.name,
         "operation": code.operation,
-        "threshold": f"{code.threshold_formula} (e.g. blocks {grid} on {example.n_workers} workers: "
-        f"any {example.threshold} replies)",
+        "threshold": f"{code.threshold_formula} (e.g. blocks {grid} on {example.n_workers} "
+        f"workers: {example.threshold} replies)",
         "field": code.field,
         "systematic": code.systematic,
         "approximate": code.approximate,

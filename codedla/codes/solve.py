@@ -9,7 +9,8 @@ choice and they are the plain inverse.
   of lost blocks is inverted, plain replies pass through untouched.
 * :class:`Completion` - any other code: the lost replies are filled in from the parity checks
   ``Z^H y = 0``, then one fixed left inverse of the whole ``G`` applies. A new survivor set costs
-  ``O(s^3 + s N K')`` instead of ``O(K'^3)``.
+  ``O(s^3 + s N K')`` instead of ``O(K'^3)``. Where the whole ``G`` is ill-conditioned (equispaced
+  points) or most of it is lost, the survivors' rows are factorised afresh.
 
 Both can rate many loss patterns at once (``rate``), which the search for the worst pattern
 and the search for good parities live on.
@@ -18,7 +19,6 @@ and the search for good parities live on.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -29,10 +29,14 @@ __all__ = ["Completion", "Parity"]
 
 # float64 or complex128, whichever the generator has.
 Matrix = NDArray[Any]
-Indices = Sequence[int] | NDArray[np.integer]
+Indices = NDArray[np.integer]
 
 # Patterns rated in one batch are limited to about this many numbers of scratch memory.
 _BATCH = 2_000_000
+# A left inverse of the whole generator is used only if it costs less than this many digits.
+_ILL_CONDITIONED = 1e4
+# Weights off by more than this are no weights: the system is called singular.
+_WRONG = 1e-2
 
 
 class Parity:
@@ -81,9 +85,9 @@ class Parity:
             noise = self.noise[np.ix_(have, have)] - minor @ minor.conj().T
             whitener = np.linalg.inv(np.linalg.cholesky(noise))
             solved = np.linalg.pinv(whitener @ minor) @ whitener
-        if not np.all(np.isfinite(solved)):
-            raise np.linalg.LinAlgError("singular parity minor")
-        return solved, solved @ rows
+        known = solved @ rows
+        _require_exact(known[:, lost], np.eye(len(lost)))
+        return solved, known
 
     def rate(self, lost: NDArray[np.integer]) -> NDArray[np.float64]:
         """Return the squared noise summed over the outputs, for many patterns at the threshold.
@@ -162,11 +166,22 @@ class Completion:
         self.generator = generator / self.scale[:, None]
 
     @cached_property
+    def _factors(self) -> tuple[Matrix, Matrix]:
+        """Complete factorisation ``Q`` (N, N), ``R`` (K', K') of the scaled generator."""
+        q, r = np.linalg.qr(self.generator, mode="complete")
+        return q, r[: r.shape[1]]
+
+    @cached_property
+    def _ill_conditioned(self) -> bool:
+        # NaN (an exactly singular R) must count as ill-conditioned, hence "not <".
+        return not np.linalg.cond(self._factors[1], 1) < _ILL_CONDITIONED
+
+    @cached_property
     def _split(self) -> tuple[Matrix, Matrix]:
         """The left inverse ``wanted R^-1 Q^H`` (outputs, N) and the checks ``Z`` (N, N - K')."""
-        size = self.generator.shape[1]
-        q, r = np.linalg.qr(self.generator, mode="complete")
-        return self.wanted @ np.linalg.solve(r[:size], q[:, :size].conj().T), q[:, size:]
+        q, r = self._factors
+        size = r.shape[0]
+        return self.wanted @ np.linalg.solve(r, q[:, :size].conj().T), q[:, size:]
 
     @cached_property
     def _gram(self) -> Matrix:
@@ -182,22 +197,20 @@ class Completion:
         numpy.linalg.LinAlgError
             The system is singular in double precision.
         """
-        if 2 * len(lost) > self.generator.shape[1]:
-            # Nearly as much lost as unknown: factorising the survivors' rows is the smaller task.
+        size = self.generator.shape[1]
+        if 2 * len(lost) > size or self._ill_conditioned:
             q, r = np.linalg.qr(self.generator[survivors])
             scaled = self.wanted @ np.linalg.solve(r, q.conj().T)
+            _require_exact(scaled @ self.generator[survivors], self.wanted)
         else:
             left, checks = self._split
             scaled = left[:, survivors]
             if len(lost):
                 missing, known = checks[lost].conj().T, checks[survivors].conj().T
-                if missing.shape[0] == missing.shape[1]:
-                    filled = np.linalg.solve(missing, known)
-                else:
-                    filled = np.linalg.pinv(missing) @ known
-                scaled = scaled - left[:, lost] @ filled
-        if not np.all(np.isfinite(scaled)):
-            raise np.linalg.LinAlgError("singular decoding system")
+                square = missing.shape[0] == missing.shape[1]
+                filler = np.linalg.inv(missing) if square else np.linalg.pinv(missing)
+                _require_exact(filler @ missing, np.eye(len(lost)))
+                scaled = scaled - left[:, lost] @ (filler @ known)
         return scaled / self.scale[survivors]
 
     def rate(self, lost: NDArray[np.integer]) -> NDArray[np.float64]:
@@ -237,6 +250,12 @@ class Completion:
                 solved = self.wanted @ _inverses(self.generator[survivors])
                 total = np.einsum("nij,nij->n", solved, solved.conj()).real
         return np.where(np.isfinite(total), np.maximum(total, 0.0), np.inf)
+
+
+def _require_exact(product: Matrix, expected: Matrix) -> None:
+    """Raise LinAlgError unless weights reproduce what they should to two digits (NaN: raise)."""
+    if not np.abs(product - expected).max(initial=0.0) < _WRONG:
+        raise np.linalg.LinAlgError("the decoding system is singular in double precision")
 
 
 def _batches(count: int, size: int) -> list[slice]:

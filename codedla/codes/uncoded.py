@@ -2,7 +2,7 @@
 
 **All ``m n`` workers in use must reply**: ``K = m n``, no loss is survived.
 
-Worker ``w = i n + j`` multiplies the plain blocks ``A_i`` and ``B_j``; the reply is ``C_ij`` itself.
+Worker ``w = i n + j`` multiplies the plain blocks ``A_i`` and ``B_j``; its reply is ``C_ij``.
 Workers beyond ``m n`` are idle.
 
 ========== =================================================

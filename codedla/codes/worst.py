@@ -2,7 +2,7 @@
 
 The number of patterns explodes, so: all of them when few; else runs of neighbours (the usual
 culprits of polynomial codes), a seeded sample, whatever the code suspects, and from the worst of
-these a climb that exchanges one lost worker at a time. Work is bounded, about a second.
+these several climbs that exchange one lost worker at a time. Work is bounded, about a second.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from numpy.typing import NDArray
 
 from codedla.codes.solve import Parity
 
-__all__ = ["of_parity", "pairs", "runs", "search"]
+__all__ = ["of_parity", "runs", "search", "suspects"]
 
 Patterns = NDArray[np.int64]
 
-_EXHAUSTIVE = 20_000  # at most this many patterns are tried one by one
+_EXHAUSTIVE = 100_000  # at most this many patterns are tried one by one
+_RARE = 250_000
 _SAMPLE = 4_000
-_WORK = 4e7  # bound on patterns * (matrix size) ** 3
+_WORK = 1e8  # bound on patterns * (matrix size) ** 3
 _SEED = 72_613
-_CLIMBS = 4
+_CLIMBS = 6
+_BEAM = 12  # patterns the climb follows at once
 
 
 def search(
     rate: Callable[[Patterns], NDArray[np.float64]],
     workers: int,
     losses: int,
-    suspects: Iterable[Patterns] = (),
+    extra: Iterable[Patterns] = (),
     effort: float = 1.0,
 ) -> tuple[int, ...]:
     """Return the ``losses`` of ``workers`` workers with the largest ``rate``.
@@ -42,7 +44,7 @@ def search(
         Maps patterns (count, losses) to their badness (count,).
     workers, losses : int
         ``1 <= losses < workers``.
-    suspects : iterable of ndarray (count, losses)
+    extra : iterable of ndarray (count, losses)
         Patterns worth a look; used only if not all patterns are tried.
     effort : float, optional
         Scales the bounds on the number of patterns tried.
@@ -58,50 +60,64 @@ def search(
         return _as_tuple(patterns[np.argmax(rate(patterns))])
     rng = np.random.default_rng(_SEED)
     groups = [_windows(workers, losses), _sample(rng, workers, losses, min(_SAMPLE, limit))]
-    groups.extend(suspects)
-    best, badness = groups[0][0], -math.inf
-    for group in groups:
-        # A thinned group keeps its spread: take evenly spaced rows.
-        chosen = group[np.linspace(0, len(group) - 1, min(len(group), limit)).astype(int)]
-        rated = rate(chosen)
-        if rated.size and rated.max() > badness:
-            best, badness = chosen[np.argmax(rated)], float(rated.max())
+    found, ratings = _rated(rate, [*(_thinned(group, limit) for group in groups), *extra])
     for _ in range(_CLIMBS if limit >= 100 else 0):
-        neighbours = _exchanges(rng, best, workers, min(limit, _SAMPLE))
-        rated = rate(neighbours)
-        if not rated.max() > badness:
+        before = ratings[0]
+        share = max(1, min(limit, _SAMPLE) // len(found))
+        steps = [_exchanges(rng, pattern, workers, share) for pattern in found]
+        found, ratings = _rated(rate, [found, *steps])
+        if not ratings[0] > before:
             break
-        best, badness = neighbours[np.argmax(rated)], float(rated.max())
-    return _as_tuple(best)
+    return _as_tuple(found[0])
 
 
-def pairs(blocks: int, parities: int, limit: int = _EXHAUSTIVE) -> Patterns:
-    """Return patterns that lose two plain blocks and leave two parities (systematic codes).
+def _rated(
+    rate: Callable[[Patterns], NDArray[np.float64]], groups: list[Patterns]
+) -> tuple[Patterns, NDArray[np.float64]]:
+    """The worst few of all patterns, worst first, and their ratings."""
+    ratings = np.concatenate([rate(group) for group in groups])
+    order = np.argsort(-ratings, kind="stable")[: 20 * _BEAM]
+    # One set may come in several orders; twelve copies of one pattern would climb as one.
+    _, first = np.unique(np.sort(np.concatenate(groups)[order], axis=1), axis=0, return_index=True)
+    order = order[np.sort(first)[:_BEAM]]
+    return np.concatenate(groups)[order], ratings[order]
 
-    Two nearly parallel columns of two parity rows are rare and ruinous: no sample finds them.
-    Empty when the code cannot lose two blocks.
+
+def _thinned(group: Patterns, limit: int) -> Patterns:
+    """At most ``limit`` evenly spaced rows, so that a thinned group keeps its spread."""
+    return group[np.linspace(0, len(group) - 1, min(len(group), limit)).astype(int)]
+
+
+def suspects(blocks: int, parities: int, limit: int = _RARE) -> list[Patterns]:
+    """Return patterns of a systematic code that only just leave enough parities.
+
+    Two or three plain blocks are lost and as many parities spared: all such patterns, or about
+    ``limit`` of each kind. Two or three nearly dependent columns of as many parity rows are rare and ruinous, and samples
+    of all losses seldom contain any.
     """
-    if blocks < 2 or parities < 2:
-        return np.empty((0, parities), dtype=np.int64)
+    sizes = range(2, 1 + min(3, blocks, parities))
+    return [_partial(blocks, parities, size, limit) for size in sizes]
+
+
+def _partial(blocks: int, parities: int, size: int, limit: int) -> Patterns:
     rng = np.random.default_rng(_SEED)
     # With very many parities the patterns themselves are long.
-    limit = max(1, min(limit, 2_000_000 // parities))
-    spared = _two_of(rng, parities, math.isqrt(limit))
-    lost = _two_of(rng, blocks, max(1, limit // len(spared)))
+    limit = max(1, min(limit, 4_000_000 // parities))
+    spared = _subsets(rng, parities, size, math.isqrt(limit))
+    lost = _subsets(rng, blocks, size, max(1, limit // len(spared)))
     keep = np.ones((len(spared), parities), dtype=bool)
     np.put_along_axis(keep, spared, False, axis=1)
-    dead = blocks + np.nonzero(keep)[1].reshape(len(spared), parities - 2)
+    dead = blocks + np.nonzero(keep)[1].reshape(len(spared), parities - size)
     return np.concatenate(
         [np.repeat(lost, len(dead), axis=0), np.tile(dead, (len(lost), 1))], axis=1
     )
 
 
-def _two_of(rng: np.random.Generator, count: int, limit: int) -> Patterns:
-    """All pairs of ``count`` things, or ``limit`` of them."""
-    pairs = np.stack(np.triu_indices(count, 1), axis=1)
-    if len(pairs) > limit:
-        pairs = pairs[rng.choice(len(pairs), limit, replace=False)]
-    return pairs
+def _subsets(rng: np.random.Generator, count: int, size: int, limit: int) -> Patterns:
+    """All subsets of ``size`` of ``count`` things, or ``limit`` random ones."""
+    if math.comb(count, size) <= limit:
+        return np.array(list(itertools.combinations(range(count), size)))
+    return _sample(rng, count, size, limit)
 
 
 def of_parity(parity: Parity, effort: float = 1.0) -> float:
@@ -114,8 +130,8 @@ def of_parity(parity: Parity, effort: float = 1.0) -> float:
         As in :func:`search`.
     """
     losses, blocks = parity.parity.shape
-    suspects = [pairs(blocks, losses, int(_EXHAUSTIVE * effort))]
-    lost = search(parity.rate, blocks + losses, losses, suspects, effort)
+    rare = suspects(blocks, losses, int(_RARE * effort))
+    lost = search(parity.rate, blocks + losses, losses, rare, effort)
     return math.sqrt(parity.rate(np.array([lost]))[0] / blocks)
 
 
