@@ -1,0 +1,69 @@
+"""What the README shows works, and what it lists exists."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from codedla.cli.main import build_parser
+from codedla.codes import registry
+from codedla.mpi.launch import command, find_launcher
+from tests.cli.conftest import ROOT
+
+README = (ROOT / "README.md").read_text()
+EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.S)
+
+
+def test_there_are_two_examples():
+    assert len(EXAMPLES) == 2
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=["one-process", "many-ranks"])
+def test_examples(tmp_path, example):
+    path = tmp_path / "product.py"
+    path.write_text(example)
+    line = [sys.executable, str(path)]
+    if "MPIPool" in example:
+        launcher = find_launcher()
+        if launcher is None:
+            pytest.skip("no mpirun on this machine")
+        line = command(launcher, 5, line)
+    done = subprocess.run(
+        line,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (error,) = re.findall(r"largest error: (\S+)", done.stdout)
+    assert float(error) < 1e-11
+
+
+def test_the_table_lists_every_code():
+    table = README.split("## Codes")[1].split("##")[0]
+    assert sorted(re.findall(r"^\| `([\w-]+)`", table, re.M)) == sorted(registry.available())
+
+
+def test_commands_shown_are_understood():
+    parser = build_parser()
+    shown = re.findall(r"codedla ((?:matmul|matvec|plan|codes|doctor|demo)[^`#\n]*)", README)
+    assert len(shown) > 5
+    for words in shown:
+        if "NAME" not in words:
+            parser.parse_args((words + (" --ranks 9" if words == "plan" else "")).split())
+
+
+def test_links_lead_somewhere(tmp_path):
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "build.py", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,21 @@
+"""What holds for all tests."""
+
+from __future__ import annotations
+
+import pytest
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the tests of a folder or case that happens to be called "mpi".
+
+    pytest-mpi looks for its marker among all names of a test, its folders' included, and would
+    skip them without a word.
+    """
+    for item in items:
+        if item.get_closest_marker("mpi") is None:
+            item.own_markers[:] = [
+                mark
+                for mark in item.own_markers
+                if mark.kwargs.get("reason") != "need --with-mpi option to run"
+            ]
