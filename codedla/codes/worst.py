@@ -92,8 +92,8 @@ def suspects(blocks: int, parities: int, limit: int = _RARE) -> list[Patterns]:
     """Return patterns of a systematic code that only just leave enough parities.
 
     Two or three plain blocks are lost and as many parities spared: all such patterns, or about
-    ``limit`` of each kind. Two or three nearly dependent columns of as many parity rows are rare and ruinous, and samples
-    of all losses seldom contain any.
+    ``limit`` of each kind. Two or three nearly dependent columns of as many parity rows are rare
+    and ruinous, and samples of all losses seldom contain any.
     """
     sizes = range(2, 1 + min(3, blocks, parities))
     return [_partial(blocks, parities, size, limit) for size in sizes]

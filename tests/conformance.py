@@ -1,0 +1,369 @@
+"""What every code must do, checked on every registered code, yours included.
+
+``check_code(MyCode)`` runs all of it on one class. The centre is one identity, tried over survivor
+sets: encode -> lose workers -> decode gives ``A @ B``, within the error the code itself predicts.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from codedla.blocks import Grid, Split
+from codedla.codes import Code, available, error_estimate, get, table
+from codedla.errors import NotDecodable, UsageError
+
+SEED = 58_271
+MOST_SETS = 60  # survivor sets tried per code object; all of them when there are fewer
+
+# Grids to try, by the dimensions a family can cut; (m, p, n).
+GRIDS = {
+    ("m", "n"): [(1, 1, 1), (1, 1, 2), (2, 1, 2), (2, 1, 3), (3, 1, 3)],
+    ("m",): [(1, 1, 1), (2, 1, 1), (3, 1, 1), (6, 1, 1)],
+    ("p",): [(1, 1, 1), (1, 2, 1), (1, 3, 1)],
+    ("m", "p", "n"): [(1, 1, 1), (2, 1, 2), (1, 2, 1), (2, 2, 2), (2, 3, 1)],
+}
+LARGE = {
+    ("m", "n"): (5, 1, 6),
+    ("m",): (30, 1, 1),
+    ("p",): (1, 14, 1),
+    ("m", "p", "n"): (3, 2, 4),
+}
+
+
+def enough_workers(code_cls: type[Code], grid: Grid, losses: int) -> int | None:
+    """The least number of workers that survives ``losses`` losses on ``grid``, None if none does."""
+    most = (losses + 1) * code_cls.needs(grid) + losses
+    return next((n for n in range(1, most + 1) if code_cls.survives(n, grid) >= losses), None)
+
+
+def small_codes(code_cls: type[Code]) -> Iterator[Code]:
+    """Every node choice on small grids, with 0 to 3 losses."""
+    for nodes in code_cls.node_choices or (None,):
+        for shape in GRIDS[code_cls.splits]:
+            for losses in range(4):
+                workers = enough_workers(code_cls, Grid(*shape), losses)
+                if workers is not None:
+                    yield code_cls(workers, Grid(*shape), nodes=nodes)
+
+
+def large_codes(code_cls: type[Code]) -> Iterator[Code]:
+    """The default nodes on a larger grid."""
+    grid = Grid(*LARGE[code_cls.splits])
+    for losses in (1, 2, 4):
+        workers = enough_workers(code_cls, grid, losses)
+        if workers is not None:
+            yield code_cls(workers, grid)
+
+
+def subsets(workers: int, size: int) -> Iterator[tuple[int, ...]]:
+    """All sets of ``size`` workers, or a seeded sample of them."""
+    if math.comb(workers, size) <= MOST_SETS:
+        yield from itertools.combinations(range(workers), size)
+        return
+    rng = np.random.default_rng([SEED, workers, size])
+    yield tuple(range(size))
+    yield tuple(range(workers - size, workers))
+    for _ in range(MOST_SETS - 2):
+        yield tuple(sorted(int(w) for w in rng.choice(workers, size, replace=False)))
+
+
+def survivor_sets(code: Code) -> Iterator[tuple[int, ...]]:
+    """Sets of exactly ``K`` active workers, then some larger ones."""
+    yield from subsets(code.active, code.threshold)
+    if code.tolerates > 1:
+        yield from itertools.islice(subsets(code.active, code.threshold + 1), 10)
+    yield tuple(range(code.n_workers))
+
+
+def shares(code: Code, A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What the workers store: (N, rows, inner) and (N, inner, columns), zero-padded."""
+    grid = code.grid
+    rows, inner, columns = (
+        Split(A.shape[0], grid.m),
+        Split(A.shape[1], grid.p),
+        Split(B.shape[1], grid.n),
+    )
+    blocks_a = np.zeros((grid.m * grid.p, rows.size, inner.size))
+    blocks_b = np.zeros((grid.p * grid.n, inner.size, columns.size))
+    for i, k in itertools.product(range(grid.m), range(grid.p)):
+        piece = A[rows.slice(i), inner.slice(k)]
+        blocks_a[i * grid.p + k, : piece.shape[0], : piece.shape[1]] = piece
+    for k, j in itertools.product(range(grid.p), range(grid.n)):
+        piece = B[inner.slice(k), columns.slice(j)]
+        blocks_b[k * grid.n + j, : piece.shape[0], : piece.shape[1]] = piece
+    return (
+        np.tensordot(code.generator_a, blocks_a, axes=1),
+        np.tensordot(code.generator_b, blocks_b, axes=1),
+    )
+
+
+def decode(code: Code, survivors: tuple[int, ...], replies: np.ndarray, A, B) -> np.ndarray:
+    """Output blocks from the survivors' replies, joined and stripped of padding."""
+    grid = code.grid
+    blocks = np.tensordot(code.weights(survivors), replies[list(survivors)], axes=1)
+    rows, columns = Split(A.shape[0], grid.m), Split(B.shape[1], grid.n)
+    C = np.empty((A.shape[0], B.shape[1]), dtype=blocks.dtype)
+    for i, j in itertools.product(range(grid.m), range(grid.n)):
+        target = C[rows.slice(i), columns.slice(j)]
+        target[...] = blocks[i * grid.n + j, : target.shape[0], : target.shape[1]]
+    return C
+
+
+def check_round_trip(code: Code, shape: tuple[int, int, int] = (7, 5, 9)) -> None:
+    """Encode, lose workers, decode: ``A @ B`` within the predicted error, for odd shapes."""
+    rng = np.random.default_rng(SEED)
+    A, B = rng.standard_normal(shape[:2]), rng.standard_normal(shape[1:])
+    before = A.copy(), B.copy()
+    share_a, share_b = shares(code, A, B)
+    replies = share_a @ share_b
+    expected = A @ B
+    scale = np.linalg.norm(A) * np.linalg.norm(B) / np.linalg.norm(expected)
+    for survivors in survivor_sets(code):
+        if not code.decodable(survivors):
+            with pytest.raises(NotDecodable):
+                code.weights(survivors)
+            continue
+        alpha = code.amplification(survivors)
+        assert 0 < alpha < math.inf, f"{describe(code)}: amplification {alpha} of {survivors}"
+        C = decode(code, survivors, replies, A, B)
+        error = np.linalg.norm(C - expected) / np.linalg.norm(expected)
+        allowed = 10 * error_estimate(alpha, np.finfo(float).eps, scale)
+        assert error <= allowed, f"{describe(code)}: error {error:.1e} from {survivors}"
+    assert np.array_equal(A, before[0]) and np.array_equal(B, before[1])
+
+
+def check_weights(code: Code) -> None:
+    """Weights reproduce ``wanted``, in the right dtype; order and repetition do not matter."""
+    outputs = code.grid.outputs
+    kind = np.complex128 if code.field == "complex" else np.float64
+    for survivors in itertools.islice(survivor_sets(code), 12):
+        if not code.decodable(survivors):
+            continue
+        weights = code.weights(survivors)
+        assert weights.shape == (outputs, len(survivors)) and weights.dtype == kind
+        assert not weights.flags.writeable, "cached weights must be read-only"
+        product = weights @ code.generator[list(survivors)]
+        slack = 1e-13 * code.grid.outputs * (1 + code.amplification(survivors))
+        assert np.abs(product - code.wanted).max() <= slack, describe(code)
+        mixed = [*reversed(survivors), survivors[0]]
+        again = code.weights(mixed)
+        assert np.array_equal(again, weights)
+        assert mixed == [*reversed(survivors), survivors[0]], "the argument was changed"
+        assert np.array_equal(code.weights(iter(survivors)), weights)
+
+
+def check_generators(code: Code) -> None:
+    """Shapes and dtypes fit the contract; nobody can write to the matrices."""
+    grid, workers = code.grid, code.n_workers
+    kinds = {matrix.dtype for matrix in (code.generator_a, code.generator_b)}
+    assert kinds <= {np.dtype(np.float64), np.dtype(np.complex128)}
+    assert (np.dtype(np.complex128) in kinds) == (code.field == "complex"), describe(code)
+    for matrix, shape in (
+        (code.generator_a, (workers, grid.m * grid.p)),
+        (code.generator_b, (workers, grid.p * grid.n)),
+    ):
+        assert matrix.shape == shape, describe(code)
+        assert not matrix.flags.writeable
+        assert np.all(np.isfinite(matrix))
+    assert code.generator.shape[0] == workers
+    assert code.wanted.shape == (grid.outputs, code.generator.shape[1])
+    assert code.generator.shape[1] <= code.threshold or code.tolerates == 0
+    idle = np.arange(workers) >= code.active
+    assert not code.generator_a[idle].any() and not code.generator_b[idle].any()
+
+
+def check_plain_blocks(code: Code) -> None:
+    """A plain reply is its output block; a systematic code begins with all of them, in order."""
+    for worker in range(code.n_workers):
+        block = code.plain_block(worker)
+        unit = np.zeros(code.generator.shape[1])
+        if block is not None:
+            unit[block] = 1.0
+            assert np.array_equal(code.generator[worker], unit)
+    if code.systematic:
+        plain = [code.plain_block(worker) for worker in range(code.grid.outputs)]
+        assert plain == list(range(code.grid.outputs)), describe(code)
+
+
+def check_threshold(code: Code) -> None:
+    """Any ``K`` replies decode; with fewer, some set does not - and for count codes none."""
+    assert code.threshold + code.tolerates == code.active
+    assert all(code.decodable(s) for s in subsets(code.active, code.threshold))
+    counting = type(code).decodable is Code.decodable
+    whole = np.array_equal(code.wanted, np.eye(code.grid.outputs))
+    # Evenly spaced losses too: all copies of one block, in a code that repeats blocks.
+    evenly = {
+        frozenset(range(code.active)) - {gap * i % code.active for i in range(code.tolerates + 1)}
+        for gap in range(1, code.active)
+    }
+    sets = [tuple(sorted(few)) for few in evenly if len(few) == code.threshold - 1]
+    sets.extend(subsets(code.active, code.threshold - 1))
+    refused = 0
+    for few in sets:
+        if code.decodable(few):
+            assert not counting, f"{describe(code)}: {few} are too few"
+            continue
+        refused += 1
+        if refused > 20:
+            break
+        with pytest.raises(NotDecodable) as caught:
+            code.weights(few)
+        assert caught.value.have == few and caught.value.need == code.threshold
+        with pytest.raises(NotDecodable):
+            code.amplification(few)
+        if whole:
+            # The refusal is right: the outputs are no combination of these replies.
+            rows = code.generator[list(few)]
+            nearest = np.linalg.lstsq(rows.T, code.wanted, rcond=None)[0] if few else None
+            reached = rows.T @ nearest if few else np.zeros_like(code.wanted)
+            assert np.abs(reached - code.wanted).max() > 1e-9, describe(code)
+    assert refused, f"{describe(code)}: the threshold {code.threshold} is not tight"
+    assert not code.decodable(())
+
+
+def check_worst(code: Code) -> None:
+    """The worst amplification is finite, reached by the set that comes with it, and never beaten."""
+    alpha, survivors = code.worst_amplification()
+    assert len(survivors) == code.threshold and code.decodable(survivors)
+    assert alpha == code.amplification(survivors)
+    assert math.isfinite(alpha)
+    for other in subsets(code.active, code.threshold):
+        assert code.amplification(other) <= alpha * (1 + 1e-6), describe(code)
+
+
+def check_deterministic(code: Code) -> None:
+    """A second object of the same parameters is the same code, bit for bit."""
+    twin = type(code)(code.n_workers, code.grid, nodes=code.nodes)
+    everyone = tuple(range(code.n_workers))
+    for one, two in (
+        (code.generator_a, twin.generator_a),
+        (code.generator_b, twin.generator_b),
+        (code.weights(everyone), twin.weights(everyone)),
+    ):
+        assert np.array_equal(one, two), describe(code)
+    assert code.worst_amplification() == twin.worst_amplification()
+
+
+def check_integral(code: Code) -> None:
+    """A code that claims to be integral has coefficients and weights -1, 0, 1 only."""
+    if not code.integral:
+        return
+    units = (-1.0, 0.0, 1.0)
+    assert np.isin(code.generator_a, units).all() and np.isin(code.generator_b, units).all()
+    for survivors in subsets(code.active, code.threshold):
+        assert np.isin(code.weights(survivors), units).all(), describe(code)
+
+
+def check_refusals(code_cls: type[Code]) -> None:
+    """Wrong parameters are refused with the rule and the cure."""
+    splits = code_cls.splits
+    grid = Grid(*(3 if d in splits else 1 for d in ("m", "p", "n")))
+    need = code_cls.needs(grid)
+    with pytest.raises(UsageError, match=rf"at least {need} workers.*{need + 1} ranks"):
+        code_cls(need - 1, grid)
+    for dimension in {"m", "p", "n"} - set(splits):
+        cut = Grid(*(2 if d == dimension else 1 for d in ("m", "p", "n")))
+        with pytest.raises(UsageError, match="does not split"):
+            code_cls(9, cut)
+    with pytest.raises(UsageError, match="nodes"):
+        code_cls(need, grid, nodes="no such nodes")
+    with pytest.raises(UsageError, match="at least 1"):
+        code_cls(0, Grid(1, 1, 1))
+    with pytest.raises(UsageError, match="at least 1"):
+        code_cls(3, Grid(0, 1, 1))
+    code = code_cls(need, grid)
+    with pytest.raises(UsageError, match=f"workers are numbered 0 to {need - 1}"):
+        code.weights([*range(need), need])
+    code.require(code.tolerates)
+    with pytest.raises(UsageError, match=f"survives {code.tolerates} lost"):
+        code.require(code.tolerates + 1)
+
+
+def check_grids(code_cls: type[Code]) -> None:
+    """The offered grids hold what they promise and are all there are."""
+    for workers in (1, 5, 12):
+        for losses in (0, 1, 3):
+            offered = code_cls.grids(workers, losses)
+            assert len(set(offered)) == len(offered)
+            for grid in offered:
+                assert code_cls(workers, grid).tolerates >= losses
+            sizes = [range(1, workers + 1) if d in code_cls.splits else (1,) for d in "mpn"]
+            for shape in itertools.product(*sizes):
+                fits = code_cls.survives(workers, Grid(*shape)) >= losses
+                assert (Grid(*shape) in offered) == fits, (code_cls.name, workers, shape)
+
+
+def check_table(code_cls: type[Code]) -> None:
+    """The entry that users read is complete and says what the class says."""
+    rows = {row["name"]: row for row in table()}
+    row = rows[code_cls.name]
+    for key in ("name", "operation", "threshold", "field", "citation", "weakness"):
+        assert isinstance(row[key], str) and row[key].strip(), f"{code_cls.name}: {key} is empty"
+    assert row["operation"] in ("matmul", "matvec")
+    assert row["field"] in ("real", "complex")
+    assert isinstance(row["systematic"], bool) and isinstance(row["approximate"], bool)
+    assert code_cls.threshold_formula in row["threshold"]
+    assert code_cls.__doc__ and code_cls.__doc__.strip()
+
+
+OBJECT_CHECKS = (
+    check_generators,
+    check_plain_blocks,
+    check_weights,
+    check_round_trip,
+    check_threshold,
+    check_worst,
+    check_deterministic,
+    check_integral,
+)
+CLASS_CHECKS = (check_refusals, check_grids, check_table)
+
+
+def check_code(code_cls: type[Code]) -> None:
+    """Run every check on a registered code family; raises AssertionError at the first failure."""
+    for check in CLASS_CHECKS:
+        check(code_cls)
+    for code in itertools.chain(small_codes(code_cls), large_codes(code_cls)):
+        for object_check in OBJECT_CHECKS:
+            object_check(code)
+
+
+def describe(code: Code) -> str:
+    return f"{code.name} {code.nodes or ''} {code.grid} on {code.n_workers} workers"
+
+
+@pytest.mark.parametrize("name", available())
+@pytest.mark.parametrize("check", CLASS_CHECKS, ids=lambda c: c.__name__)
+def test_family(name: str, check) -> None:
+    check(get(name))
+
+
+@pytest.mark.parametrize("name", available())
+@pytest.mark.parametrize("check", OBJECT_CHECKS, ids=lambda c: c.__name__)
+def test_small(name: str, check) -> None:
+    count = 0
+    for code in small_codes(get(name)):
+        check(code)
+        count += 1
+    assert count >= 3
+
+
+@pytest.mark.parametrize("name", available())
+@pytest.mark.parametrize("check", OBJECT_CHECKS, ids=lambda c: c.__name__)
+def test_large(name: str, check) -> None:
+    for code in large_codes(get(name)):
+        check(code)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 9, 1), (3, 2, 4), (6, 6, 6)], ids=str)
+@pytest.mark.parametrize("name", available())
+def test_shapes_that_do_not_divide(name: str, shape: tuple[int, int, int]) -> None:
+    code_cls = get(name)
+    grid = Grid(*GRIDS[code_cls.splits][-1])
+    workers = enough_workers(code_cls, grid, 1) or code_cls.needs(grid)
+    check_round_trip(code_cls(workers, grid), shape)
