@@ -227,12 +227,16 @@ def _explicit(request: Request, family: type[Code]) -> Grid:
     if len(parts) == 2:
         return Grid(parts[0], 1, parts[1])
     count = parts[0]
-    shapes = [grid for grid in _factorings(count) if grid in set(family.grids(count, 0))]
+    shapes = [grid for grid in _factorings(count) if _cuts_only(grid, family.splits)]
     if not shapes:
         raise UsageError(
             f"code {family.name!r} has no grid of {count} blocks; give blocks as MxN or MxPxN"
         )
     return min(shapes, key=lambda grid: _seconds(request, grid))
+
+
+def _cuts_only(grid: Grid, dimensions: tuple[str, ...]) -> bool:
+    return all(getattr(grid, d) == 1 or d in dimensions for d in ("m", "p", "n"))
 
 
 def _factorings(count: int) -> Iterator[Grid]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from codedla.blocks import Split
 from codedla.engine import arithmetic
+from codedla.engine.facts import canonical
 
 __all__ = ["DenseEncoder", "SparseEncoder", "make_encoder"]
 
@@ -96,11 +97,7 @@ class SparseEncoder:
         self.rows, self.cols, self.dtype = rows, cols, dtype
         # Column slices are cheap in CSC, row slices in CSR.
         whole = matrix.tocsr() if cols.parts == 1 else matrix.tocsc()
-        # A copy before summing duplicates, because the caller's matrix is not ours to change.
-        if not whole.has_canonical_format:
-            whole = whole.copy()
-            whole.sum_duplicates()
-        self.matrix = whole.astype(dtype)
+        self.matrix = canonical(whole).astype(dtype)
 
     def plain(self, block: int) -> Any:
         """Return block ``block`` (row-major) as CSR."""
@@ -113,6 +110,9 @@ class SparseEncoder:
 
         shape = (self.rows.size, self.cols.size)
         data, rows, cols = [], [], []
+        if self.dtype.kind in "iu":
+            # Integer weights, because int64 times float64 rounds to 53 bits.
+            weights = np.rint(np.asarray(weights).real).astype(self.dtype)
         for u, weight in enumerate(weights):
             if weight != 0:
                 part = self.plain(u).tocoo()

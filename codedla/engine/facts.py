@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Facts", "scan"]
+__all__ = ["Facts", "canonical", "scan"]
 
 CHUNK_BYTES = 4 << 20
+_TINY = 1e-280
+"""Sums of squares below this have lost digits to underflow."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,22 @@ class Facts:
     norm: float
 
 
+def canonical(matrix: Any) -> Any:
+    """Return a sparse matrix as CSR or CSC in which every entry is stored once.
+
+    Parameters
+    ----------
+    matrix : scipy.sparse array or matrix
+        Any format. Never modified; returned itself when it is in such a form already.
+    """
+    whole = matrix if matrix.format in ("csr", "csc") else matrix.tocsr()
+    if not whole.has_canonical_format:
+        # A copy before summing duplicates, because the caller's matrix is not ours to change.
+        whole = whole.copy()
+        whole.sum_duplicates()
+    return whole
+
+
 def scan(matrix: Any) -> Facts:
     """Scan an operand.
 
@@ -48,13 +66,13 @@ def scan(matrix: Any) -> Facts:
     -------
     Facts
     """
-    values = matrix if isinstance(matrix, np.ndarray) else matrix.data.reshape(-1, 1)
+    values = matrix if isinstance(matrix, np.ndarray) else canonical(matrix).data.reshape(-1, 1)
     if values.size == 0:
         return Facts(True, 0.0, 0.0)
     if values.flags.f_contiguous and not values.flags.c_contiguous:
         values = values.T
     step = max(1, CHUNK_BYTES // max(1, values.itemsize * values.shape[1]))
-    largest, squares, finite = 0.0, [], True
+    largest, norms, finite = 0.0, [], True
     for top in range(0, values.shape[0], step):
         chunk = np.ascontiguousarray(values[top : top + step])
         flat = _real_view(chunk)
@@ -62,8 +80,8 @@ def scan(matrix: Any) -> Facts:
         finite = finite and math.isfinite(low) and math.isfinite(high)
         largest = max(largest, abs(low), abs(high))
         wide = flat if flat.dtype == np.float64 else flat.astype(np.float64)
-        squares.append(_square_norm(wide))
-    return Facts(finite, largest, math.sqrt(math.fsum(squares)) if finite else math.nan)
+        norms.append(_norm(wide, max(abs(low), abs(high))))
+    return Facts(finite, largest, math.hypot(*norms) if finite else math.nan)
 
 
 def _real_view(chunk: np.ndarray) -> np.ndarray:
@@ -73,8 +91,11 @@ def _real_view(chunk: np.ndarray) -> np.ndarray:
     return flat.astype(np.float64) if flat.dtype.kind == "b" else flat
 
 
-def _square_norm(flat: np.ndarray) -> float:
-    """Sum of squares; infinite when entries above 1e150 overflow."""
-    with np.errstate(over="ignore", invalid="ignore"):
+def _norm(flat: np.ndarray, peak: float) -> float:
+    """Euclidean norm, also where the squares of the entries (at most ``peak``) leave the range."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         total = float(np.dot(flat, flat))
-    return total if math.isfinite(total) else math.inf
+        if not _TINY < total < math.inf and 0.0 < peak < math.inf:
+            scaled = flat / peak
+            return peak * math.sqrt(float(np.dot(scaled, scaled)))
+    return math.sqrt(total) if total >= 0.0 else math.nan

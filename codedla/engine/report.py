@@ -83,7 +83,9 @@ class Report:
         """Return three lines for a person: what ran, who answered, how accurate."""
         late = ", ".join(map(str, self.stragglers)) or "none"
         gone = ", ".join(map(str, sorted(self.lost))) or "none"
-        estimate = "exact" if self.error_estimate == 0.0 else f"{self.error_estimate or 0.0:.1e}"
+        estimate = "unknown" if self.error_estimate is None else f"{self.error_estimate:.1e}"
+        if self.error_estimate == 0.0:
+            estimate = "exact"
         return (
             f"{self.operation} by code {self.code} (grid {self.grid}), "
             f"{self.n_workers} workers, any {self.threshold} suffice: {self.reason}\n"

@@ -124,6 +124,8 @@ def parse_fault(spec: str) -> Fault:
             f"a fault is written {FAULTS[kind].split()[0]} with RANK 1, 2, ... and a value >= 0; "
             f"got {spec!r}"
         ) from None
+    if kind == "raise" and (value < 1 or value != int(value)):
+        raise UsageError(f"{FAULTS[kind].split()[0]} counts rounds 1, 2, ...; got {spec!r}")
     if kind == "corrupt" and value > 1:
         raise UsageError(f"a probability is at most 1; got {spec!r}")
     if kind == "slow" and value < 1:
@@ -140,7 +142,9 @@ def _parse_random(spec: str, fields: list[str]) -> Fault:
         numbers = [float(text) for text in fields[1 : 1 + count]]
         seed = int(fields[1 + count]) if len(fields) == count + 2 else 20177
         wrong = len(numbers) != count or not all(math.isfinite(x) and x >= 0 for x in numbers)
-        if wrong or len(fields) > count + 2 or seed < 0 or (name == "pareto" and numbers[0] == 0):
+        if wrong or len(fields) > count + 2 or seed < 0:
+            raise ValueError
+        if (name == "pareto" and numbers[0] == 0) or (name == "bimodal" and numbers[0] > 1):
             raise ValueError
     except ValueError:
         raise UsageError(f"a random delay is written random:{name}:{names}; got {spec!r}") from None

@@ -52,7 +52,9 @@ def multiply(
             right = b if width >= cols else b[:, left : left + width]
             left_rows = a if height >= rows else a[top : top + height]
             if dense:
-                np.matmul(left_rows, right, out=piece)
+                # NaN and overflow are the caller's data, to be handed back as NumPy would.
+                with np.errstate(all="ignore"):
+                    np.matmul(left_rows, right, out=piece)
             else:
                 product = left_rows @ right
                 piece[...] = product if isinstance(product, np.ndarray) else product.toarray()
@@ -65,7 +67,7 @@ def _panel(rows: int, inner: int, cols: int) -> tuple[int, int]:
     height = max(int(PANEL_FLOPS / flops_per_row), MIN_ROWS)
     width = cols
     if height * flops_per_row > 4 * PANEL_FLOPS:
-        width = max(int(PANEL_FLOPS / (2.0 * inner * height)), MIN_COLS)
+        width = max(int(PANEL_FLOPS / (2.0 * max(inner, 1) * height)), MIN_COLS)
     return max(min(height, rows), 1), max(width, 1)
 
 

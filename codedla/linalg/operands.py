@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from codedla.engine.facts import Facts, scan
+from codedla.engine.facts import Facts, canonical, scan
 from codedla.engine.plan import Plan, compute_dtype, make_plan
 from codedla.errors import UsageError
 
@@ -76,6 +76,8 @@ def as_operand(value: Any, name: str) -> Checked:
         compute_dtype(dtype)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
+    if not isinstance(matrix, np.ndarray):
+        matrix = canonical(matrix)
     return Checked(matrix, scan(matrix))
 
 

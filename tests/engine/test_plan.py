@@ -1,0 +1,270 @@
+"""Plans: what they say, what they refuse, and how a code is chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import codedla
+from codedla.engine.choose import default_tolerate
+from codedla.engine.plan import Plan, compute_dtype, make_plan, unit_roundoff
+from codedla.errors import CodedlaWarning, UsageError
+
+
+def plan(rows=100, inner=50, cols=80, dtype=float, workers=8, **options) -> Plan:
+    return make_plan((rows, inner), (inner, cols), dtype, workers, **options)
+
+
+# -- what a plan is ----------------------------------------------------------------------------
+
+
+def test_it_prints_itself():
+    text = str(plan(code="polynomial", blocks=(2, 2), tolerate=2))
+    for words in (
+        "matmul  (100 x 50) @ (50 x 80)  float64",
+        "polynomial, grid 2x2",
+        "asked for; grid 2x2 tolerates 2 of 6 workers; 2 workers left idle",
+        "6 of 8 used, any 4 replies suffice",
+        "2 slow or dead workers, whichever they are",
+        "flop per worker",
+        "KiB in all",
+        "per worker rank",
+        "on the master rank",
+        "relative, at worst",
+    ):
+        assert words in text
+    assert all(len(line) < 160 for line in text.splitlines())
+    assert "warning" not in text
+
+
+def test_it_is_json_ready():
+    data = plan().to_dict()
+    assert json.loads(json.dumps(data, allow_nan=False)) == data
+    assert set(data) == {
+        "operation", "code", "grid", "shape", "dtype", "n_workers", "workers_used", "threshold",
+        "tolerates", "flops_plain", "flops_worker", "bytes_sent", "bytes_received",
+        "memory_worker", "memory_master", "worst_amplification", "predicted_error", "reason",
+        "warnings",
+    }  # fmt: skip
+
+
+def test_it_is_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        plan().tolerance = 1.0
+
+
+def test_the_bill():
+    made = plan(100, 50, 80, code="uncoded", blocks=(2, 2), tolerate=0)
+    assert made.flops_plain == 2 * 100 * 50 * 80
+    assert made.flops_worker == made.flops_plain / 4
+    assert made.bytes_sent == 4 * (50 * 50 + 50 * 40) * 8
+    assert made.bytes_received == 100 * 80 * 8
+    assert made.memory_worker == (50 * 50 + 50 * 40 + 2 * 50 * 40) * 8
+    assert made.memory_master == (100 * 50 + 50 * 80 + 100 * 80) * 8
+    assert made.predicted_error == unit_roundoff(np.dtype(float)) * made.worst_amplification
+
+
+def test_sparse_operands_and_complex_codes_are_billed_as_such():
+    sparse = plan(code="uncoded", blocks=(2, 2), tolerate=0, nnz=(500, None))
+    assert sparse.flops_plain == 0.1 * 2 * 100 * 50 * 80
+    real = plan(code="polynomial", nodes="chebyshev", blocks=(2, 2))
+    mixed = plan(code="polynomial", nodes="unity", blocks=(2, 2))
+    assert (real.compute, mixed.compute) == (np.float64, np.complex128)
+    assert mixed.flops_worker == 4 * real.flops_worker
+    assert mixed.bytes_received == 2 * real.bytes_received
+    assert plan(dtype=np.float32, code="polynomial", blocks=(2, 2)).compute == np.complex64
+
+
+@pytest.mark.parametrize(
+    ("dtype", "exact", "compute"),
+    [
+        ("?", False, "f8"),
+        ("i1", False, "f8"),
+        ("u8", True, "i8"),
+        ("f2", False, "f4"),
+        ("f4", False, "f4"),
+        (">f8", False, "f8"),
+        ("c8", False, "c8"),
+        ("c16", False, "c16"),
+    ],
+)
+def test_compute_dtype(dtype, exact, compute):
+    assert compute_dtype(np.dtype(dtype), exact_integers=exact) == np.dtype(compute)
+
+
+@pytest.mark.parametrize("dtype", ["O", "U3", "M8[s]", np.longdouble, np.clongdouble, "S1"])
+def test_unsupported_dtypes(dtype):
+    with pytest.raises(UsageError, match=r"operands must be bool.*got dtype"):
+        plan(dtype=dtype)
+
+
+# -- refusals: rule, value, cure ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"workers": 0}, "at least one worker beside the master; got 1 rank; start with mpirun"),
+        ({"tolerate": -1}, "tolerate must be >= 0; got -1"),
+        ({"tolerate": 8}, "with 8 workers tolerate is at most 7; got 8; use --tolerate 7"),
+        ({"workers": 1, "tolerate": 1}, "with 1 worker tolerate is at most 0"),
+        ({"tolerance": 0.0}, "tolerance must be positive; got 0.0"),
+        ({"tolerance": -1.0}, "tolerance must be positive; got -1.0"),
+        ({"tolerance": float("nan")}, "tolerance must be positive; got nan"),
+        ({"code": "reed-solomon"}, "unknown code 'reed-solomon'; the codes are"),
+        ({"nodes": "unity"}, "nodes belong to a named code; got nodes='unity'"),
+        ({"code": "polynomial", "nodes": "random"}, "nodes of code polynomial must be one of"),
+        ({"code": "uncoded", "nodes": "unity"}, "code uncoded has no nodes to choose"),
+        ({"code": "mds", "blocks": (2, 2)}, "code mds does not split the columns of B"),
+        ({"code": "matdot", "blocks": (2, 2)}, "code matdot does not split the rows of A"),
+        ({"blocks": (2, 2, 2, 2)}, "blocks must be one, two or three positive integers"),
+        ({"blocks": ()}, "blocks must be one, two or three positive integers"),
+        ({"blocks": 0}, "positive integers"),
+        ({"blocks": (0, 2)}, "positive integers"),
+        ({"blocks": (2.0, 2)}, "positive integers"),
+        ({"code": "khatri-rao", "blocks": (3, 3)}, "blocks 3x3 need at least 9 workers"),
+        ({"code": "polynomial", "blocks": (2, 2), "tolerate": 5}, "survives 4 lost workers, 5"),
+        ({"code": "mds", "blocks": 9}, "blocks 9x1 need at least 9 workers"),
+        ({"code": "matdot", "blocks": 9}, "need at least 17 workers"),
+        ({"code": "uncoded", "tolerate": 1}, "code 'uncoded' cannot tolerate 1 of 8 workers"),
+    ],
+)
+def test_refusals(options, words):
+    with pytest.raises(UsageError) as caught:
+        plan(**options)
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_shapes_must_fit():
+    with pytest.raises(UsageError, match="got A 3x4 and B 5x6"):
+        make_plan((3, 4), (5, 6), float, 4)
+
+
+# -- the choice -----------------------------------------------------------------------------------
+
+
+def test_the_default_number_of_losses():
+    assert [default_tolerate(n) for n in range(1, 9)] == [0, 0, 1, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("workers", range(1, 13))
+def test_auto_tolerates_what_the_user_or_the_default_says(workers):
+    assert plan(workers=workers).tolerates >= default_tolerate(workers)
+    for tolerate in range(workers):
+        made = plan(workers=workers, tolerate=tolerate)
+        assert made.tolerates >= tolerate
+        assert made.code.n_workers <= workers
+        assert made.worst_amplification * 2.0**-52 <= 1e-9
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"tolerate": 0}, "uncoded"),
+        ({"workers": 1}, "uncoded"),
+        ({"operation": "matvec", "cols": 1}, "mds"),
+        ({"cols": 1}, "mds"),
+        ({"rows": 10**6, "inner": 10, "cols": 3}, "mds"),
+        ({"rows": 3000, "inner": 3000, "cols": 3000}, "khatri-rao"),
+        ({"plain_only": True}, "replication"),
+        ({"plain_only": True, "tolerate": 0}, "uncoded"),
+        ({"exact_integers": True, "tolerate": 1}, "khatri-rao"),
+        ({"exact_integers": True, "tolerate": 2}, "replication"),
+        ({"workers": 60, "tolerate": 8, "tolerance": 1e-15}, "replication"),
+    ],
+)
+def test_auto(options, name):
+    made = plan(**options)
+    assert made.code.name == name
+    assert made.reason
+    assert made.warnings == ()
+
+
+def test_idle_workers_are_counted():
+    made = plan(10, 10, 10, workers=7, plain_only=True, blocks=(2, 1), tolerate=1)
+    assert "left idle" in made.reason
+    assert made.pool_workers == 7
+    assert made.code.n_workers == 4
+
+
+@pytest.mark.parametrize(
+    ("blocks", "code", "grid"),
+    [
+        (4, "khatri-rao", {(2, 1, 2), (4, 1, 1), (1, 1, 4)}),
+        (3, "mds", {(3, 1, 1)}),
+        (3, "matdot", {(1, 3, 1)}),
+        ((2, 3), "polynomial", {(2, 1, 3)}),
+        ((1, 3, 1), "matdot", {(1, 3, 1)}),
+        ((3, 1), "mds", {(3, 1, 1)}),
+    ],
+)
+def test_forms_of_blocks(blocks, code, grid):
+    made = plan(code=code, blocks=blocks)
+    assert tuple(made.to_dict()["grid"]) in grid
+    # Without a number of losses the given blocks use every worker.
+    assert made.code.n_workers == 8
+
+
+def test_blocks_follow_the_shapes():
+    tall = plan(10**5, 10, 10, code="khatri-rao", blocks=4)
+    wide = plan(10, 10, 10**5, code="khatri-rao", blocks=4)
+    assert (tall.grid.m, tall.grid.n) == (4, 1)
+    assert (wide.grid.m, wide.grid.n) == (1, 4)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+def test_no_more_blocks_than_rows_when_that_is_possible(rows):
+    made = plan(rows, 5, 90, workers=6)
+    assert made.grid.m <= max(rows, 1)
+
+
+def test_exact_integers_are_refused_where_they_would_be_rounded():
+    with pytest.raises(UsageError, match="not exact in code 'polynomial'"):
+        plan(dtype=np.int64, exact_integers=True, code="polynomial")
+    with pytest.raises(UsageError, match="not exact in code 'khatri-rao'"):
+        plan(dtype=np.int64, exact_integers=True, code="khatri-rao", blocks=(2, 2), tolerate=2)
+    with pytest.raises(UsageError, match="integer entries this large are exact only"):
+        plan(dtype=np.int64, exact_integers=True, blocks=(2, 2), tolerate=2)
+
+
+def test_codes_that_mix_are_refused_for_nan():
+    for code in ("polynomial", "mds", "khatri-rao", "matdot"):
+        with pytest.raises(UsageError, match="would spread them"):
+            plan(plain_only=True, code=code)
+    assert plan(plain_only=True, code="replication").tolerates >= 2
+
+
+def test_single_precision_is_checked_by_default():
+    made = plan(dtype=np.float32, workers=40, tolerate=3)
+    assert made.predicted_error <= 1e-3
+    assert plan(dtype=np.float32).tolerance == 1e-3
+    assert plan(dtype=np.complex64).tolerance == 1e-3
+    assert plan().tolerance == 1e-9
+
+
+def test_a_weak_code_warns():
+    weak = {"code": "mds", "nodes": "equispaced", "blocks": (20, 1)}
+    made = plan(workers=24, **weak)
+    assert len(made.warnings) == 1
+    assert "amplifies rounding errors" in made.warnings[0]
+    assert "use --nodes trig" in made.warnings[0]
+    assert f"warning        {made.warnings[0]}" in str(made)
+    with pytest.raises(UsageError, match="the result must be exact"):
+        plan(workers=24, strict=True, **weak)
+    rng = np.random.default_rng(70009)
+    a, b = rng.standard_normal((40, 5)), rng.standard_normal((5, 3))
+    with (
+        codedla.SerialPool(24) as pool,
+        pytest.warns(CodedlaWarning, match="amplifies rounding errors"),
+    ):
+        codedla.matmul(a, b, pool=pool, **weak)
+
+
+def test_a_tolerance_that_a_named_code_misses_warns():
+    assert plan(code="polynomial", nodes="unity").warnings == ()
+    assert plan(code="polynomial", tolerance=1e-17).warnings
