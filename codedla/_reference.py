@@ -101,9 +101,7 @@ def combine(
         _combine_tile(W, [b[part] for b in ins], [o[part] for o in outs], accumulate)
 
 
-def fold(
-    accs: Sequence[Array], w: Array, block: Array, isa: int, first: int, last: int
-) -> None:
+def fold(accs: Sequence[Array], w: Array, block: Array, isa: int, first: int, last: int) -> None:
     """``accs[r] += w[r] * block`` on the columns ``first:last``.
 
     Parameters

@@ -1,0 +1,13 @@
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+def vandermonde_solve(
+    nodes: Array, x: Array, transpose: bool, chebyshev: bool, isa: int
+) -> None: ...
+def barycentric_weights(nodes: Array) -> Array: ...
+def parker_traub_inverse(nodes: Array) -> Array: ...
+def leja_order(nodes: Array) -> NDArray[np.intp]: ...
