@@ -36,7 +36,7 @@ LARGE = {
 
 
 def enough_workers(code_cls: type[Code], grid: Grid, losses: int) -> int | None:
-    """The least number of workers that survives ``losses`` losses on ``grid``, None if none does."""
+    """The fewest workers that survive ``losses`` losses on ``grid``; None if no number does."""
     most = (losses + 1) * code_cls.needs(grid) + losses
     return next((n for n in range(1, most + 1) if code_cls.survives(n, grid) >= losses), None)
 
@@ -227,7 +227,7 @@ def check_threshold(code: Code) -> None:
 
 
 def check_worst(code: Code) -> None:
-    """The worst amplification is finite, reached by the set that comes with it, and never beaten."""
+    """The worst amplification is finite, reached by its own set, and never beaten."""
     alpha, survivors = code.worst_amplification()
     assert len(survivors) == code.threshold and code.decodable(survivors)
     assert alpha == code.amplification(survivors)
