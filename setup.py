@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
 
 DEBUG = os.environ.get("CODEDLA_DEBUG_KERNELS", "0") not in ("", "0")
 SOURCES = Path("cython_kernels")
@@ -33,15 +34,24 @@ extensions = [
     for path in sorted(SOURCES.glob("*.pyx"))
 ]
 
-# setuptools too sees dates only: after a change between the two builds compile everything again.
-mode = Path("build/kernels.mode")
-changed = (mode.read_text() if mode.exists() else "release") != ("debug" if DEBUG else "release")
-if mode.parent.exists() or DEBUG:
-    mode.parent.mkdir(exist_ok=True)
-    mode.write_text("debug" if DEBUG else "release")
+
+class BuildKernels(build_ext):
+    """Compile everything again after a change between the debug and the release build.
+
+    setuptools compares dates only, and would keep the objects of the other build.
+    """
+
+    def run(self):
+        wanted, mark = "debug" if DEBUG else "release", Path(self.build_temp) / "kernels.mode"
+        if not mark.exists() or mark.read_text() != wanted:
+            self.force = True
+        super().run()
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.write_text(wanted)
+
 
 setup(
-    options={"build_ext": {"force": changed}},
+    cmdclass={"build_ext": BuildKernels},
     ext_modules=cythonize(
         extensions,
         include_path=[SOURCES.as_posix()],

@@ -138,7 +138,9 @@ def stream_copy(
 
 
 def vandermonde_solve(nodes: Array, x: Array, transpose: bool, chebyshev: bool, isa: int) -> None:
-    """Solve ``M y = x`` (or ``M.T y = x``) in place, ``M[i, j] = nodes[i]**j`` or ``T_j(nodes[i])``.
+    """Solve ``M y = x`` or ``M.T y = x`` in place.
+
+    ``M[i, j]`` is ``nodes[i]**j``, or the Chebyshev polynomial ``T_j(nodes[i])``.
 
     Parameters
     ----------
