@@ -2,6 +2,7 @@
 
 Under ``--ranks`` the master is a process of the MPI job and has no terminal; it notes its progress
 in the small file named by ``CODEDLA_PROGRESS``, and the program that started the job draws the bar.
+At the end the master asks for the bar's removal before it prints anything.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import contextlib
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 __all__ = ["NOTE", "follow", "progress"]
 
 NOTE = "CODEDLA_PROGRESS"
+_END = "end"
 
 Progress = Callable[[int, int, int], None]
 
@@ -23,9 +26,13 @@ Progress = Callable[[int, int, int], None]
 @contextlib.contextmanager
 def progress(quiet: bool) -> Iterator[Progress | None]:
     """Lend the function that the library calls with (replies, needed, workers)."""
-    note = os.environ.get(NOTE)
-    if note:
-        yield _Note(Path(note))
+    name = os.environ.get(NOTE)
+    if name:
+        note = _Note(Path(name))
+        try:
+            yield note
+        finally:
+            note.end()
     elif quiet or not sys.stderr.isatty():
         yield None
     else:
@@ -42,22 +49,23 @@ def follow(quiet: bool, folder: Path) -> Iterator[dict[str, str]]:
     note = folder / "progress"
     stop = threading.Event()
 
-    def watch(draw: Progress) -> None:
-        seen = ""
-        while not stop.wait(0.1):
-            text = note.read_text() if note.exists() else ""
-            if text != seen:
-                seen = text
-                draw(*(int(part) for part in text.split()))
+    def watch() -> None:
+        with _bar() as draw:
+            while not stop.wait(0.05):
+                text = note.read_text() if note.exists() else ""
+                if text == _END:
+                    break
+                if text:
+                    draw(*(int(part) for part in text.split()))
+        note.unlink(missing_ok=True)
 
-    with _bar() as draw:
-        thread = threading.Thread(target=watch, args=(draw,), name="codedla-progress", daemon=True)
-        thread.start()
-        try:
-            yield {NOTE: str(note)}
-        finally:
-            stop.set()
-            thread.join()
+    thread = threading.Thread(target=watch, name="codedla-progress", daemon=True)
+    thread.start()
+    try:
+        yield {NOTE: str(note)}
+    finally:
+        stop.set()
+        thread.join()
 
 
 class _Note:
@@ -67,9 +75,19 @@ class _Note:
         self._path = path
 
     def __call__(self, done: int, needed: int, total: int) -> None:
+        self._write(f"{done} {needed} {total}")
+
+    def end(self) -> None:
+        """Have the bar removed: wait, not for ever, until the drawer takes the note away."""
+        self._write(_END)
+        limit = time.monotonic() + 1.0
+        while self._path.exists() and time.monotonic() < limit:
+            time.sleep(0.01)
+
+    def _write(self, text: str) -> None:
         fresh = self._path.with_suffix(".new")
         with contextlib.suppress(OSError):  # the drawer went away: the product goes on
-            fresh.write_text(f"{done} {needed} {total}")
+            fresh.write_text(text)
             fresh.replace(self._path)
 
 
