@@ -21,7 +21,7 @@ from codedla.codes import registry
 from codedla.codes.base import Code
 from codedla.errors import UsageError
 
-__all__ = ["Choice", "Request", "choose", "default_tolerate"]
+__all__ = ["Choice", "Request", "choose", "default_tolerate", "only_plain"]
 
 FLOPS = 2e10
 """Assumed speed of one worker, flop/s: only the ratio to the bandwidth matters here."""
@@ -87,9 +87,9 @@ def choose(request: Request) -> Choice:
         except UsageError as error:
             refused.append(str(error))
             continue
-        if request.exact_integers and not (code.integral or _only_plain(code)):
+        if request.exact_integers and not (code.integral or only_plain(code)):
             continue
-        if request.check_accuracy and request.eps:
+        if request.check_accuracy and request.eps and not only_plain(code):
             alpha = code.worst_amplification()[0]
             if alpha * request.eps > request.tolerance:
                 refused.append(
@@ -174,13 +174,13 @@ def _named(request: Request) -> Choice:
             "code='uncoded' or code='auto'"
         )
     code = _build(request, request.code, _grids(request, request.code))
-    if request.exact_integers and not (code.integral or _only_plain(code)):
+    if request.exact_integers and not (code.integral or only_plain(code)):
         raise UsageError(
             f"integer entries this large are not exact in code {request.code!r}; use "
             "code='replication', code='khatri-rao' with tolerate=1, or cast to float64"
         )
     unusual = bool(family.node_choices) and code.nodes != family.node_choices[0]
-    if request.eps and (unusual or request.check_accuracy):
+    if request.eps and (unusual or request.check_accuracy) and not only_plain(code):
         warning = code.digits_warning(request.eps, request.tolerance)
         if warning and request.strict:
             raise UsageError(f"the result must be exact; {warning}; or use code='replication'")
@@ -193,8 +193,9 @@ def _plain_families() -> Iterator[type[Code]]:
     yield registry.get("replication")
 
 
-def _only_plain(code: Code) -> bool:
-    return all(code.plain_block(w) is not None for w in range(code.n_workers))
+def only_plain(code: Code) -> bool:
+    """Tell whether every reply is a plain block, as accurate as any product of these operands."""
+    return all(code.plain_block(w) is not None for w in range(code.active))
 
 
 def _grids(request: Request, name: str) -> Iterator[Grid]:

@@ -321,7 +321,8 @@ def make_plan(
         dtype=result,
         compute=compute,
         pool_workers=n_workers,
-        tolerance=limit,
+        # Copies cannot be made better by waiting for one more.
+        tolerance=max(limit, 2 * request.eps) if choose.only_plain(chosen.code) else limit,
         reason=chosen.reason,
         warnings=chosen.warnings,
         density=density,

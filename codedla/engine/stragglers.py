@@ -201,7 +201,8 @@ class FaultPlan:
         """Make one entry of the reply wrong, with the planned probability."""
         if self._corrupt and reply.size and self._rng.random() < self._corrupt:
             spot = tuple(int(self._rng.integers(extent)) for extent in reply.shape)
-            reply[spot] = reply[spot] + 1 if reply[spot] == 0 else reply[spot] * -2
+            with np.errstate(over="ignore"):
+                reply[spot] = reply[spot] + 1 if reply[spot] == 0 else reply[spot] * -2
 
 
 def _earliest(faults: Iterable[Fault], kind: str) -> float | None:

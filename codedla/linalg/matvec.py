@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from codedla.engine.plan import Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
 from codedla.errors import PoolClosed, UsageError
-from codedla.linalg.operands import Checked, as_operand, plan_product
+from codedla.linalg.operands import Checked, as_operand, combinable, plan_product
 from codedla.linalg.product import Product, run_product
 
 __all__ = ["CodedMatrix", "matvec", "store"]
@@ -76,11 +75,11 @@ def matvec(
         nodes=nodes,
         tolerance=tolerance,
     )
-    target = out[:, None] if out is not None and vector else out
+    target = _column_of(out, plan) if out is not None and vector else out
     y, report = run_product(
         Product(plan, pool), a, b, out=target, verify=verify, timeout=timeout, progress=progress
     )
-    result = y[:, 0] if vector else y
+    result = out if out is not None else y[:, 0] if vector else y
     return (result, report) if return_report else result
 
 
@@ -166,7 +165,8 @@ class CodedMatrix:
         Raises
         ------
         UsageError
-            ``x`` has the wrong length, or holds NaN or Inf while the code mixes blocks.
+            ``x`` has the wrong length, or holds NaN, Inf or entries near overflow while the code
+            mixes blocks.
         NotDecodable, WorkerError
             As in :func:`codedla.matmul`.
         PoolClosed
@@ -179,10 +179,11 @@ class CodedMatrix:
             raise UsageError(f"x must have {self.shape[1]} entries; got {b.shape[0]}")
         # The code was chosen for a finite A; what x holds is known only now.
         plain = all(self.plan.code.plain_block(w) is not None for w in range(self.plan.code.active))
-        if not plain and not (b.facts.finite and math.isfinite(b.facts.max_abs)):
+        if not plain and not combinable(self._a, b, self.plan.dtype):
             raise UsageError(
-                f"x must be finite: code {self.plan.code.name!r} would spread NaN or Inf to other "
-                "entries; store the matrix with code='replication'"
+                f"x must be finite and not so large that sums could overflow: code "
+                f"{self.plan.code.name!r} would spread NaN or Inf to other entries; "
+                "store the matrix with code='replication'"
             )
         plan = self._plan_for(b)
         product = Product(plan, self._pool, key_a=self._key, encoder_a=self._encoder)
@@ -211,6 +212,15 @@ class CodedMatrix:
         if cols == b.shape[1] and dtype == self.plan.dtype:
             return self.plan
         return replace(self.plan, shape=(rows, inner, b.shape[1]), dtype=dtype, warnings=())
+
+
+def _column_of(out: NDArray[Any], plan: Plan) -> NDArray[Any]:
+    """Return a caller's vector as a column."""
+    rows = plan.shape[0]
+    if not isinstance(out, np.ndarray) or out.shape != (rows,):
+        got = f"{getattr(out, 'dtype', type(out).__name__)} {getattr(out, 'shape', '')}"
+        raise UsageError(f"out must be a {plan.dtype} array of shape {(rows,)}; got {got}")
+    return out[:, None]
 
 
 def _as_columns(x: ArrayLike) -> tuple[bool, Checked]:

@@ -11,7 +11,7 @@ from codedla.engine.facts import Facts, canonical, scan
 from codedla.engine.plan import Plan, compute_dtype, make_plan
 from codedla.errors import UsageError
 
-__all__ = ["Checked", "as_operand", "plan_product"]
+__all__ = ["Checked", "as_operand", "combinable", "plan_product"]
 
 EXACT_BELOW = 2.0**53
 """Integers of smaller magnitude are exact in float64."""
@@ -90,8 +90,7 @@ def plan_product(a: Checked, b: Checked, n_workers: int, *, operation: str, **op
         No code can compute this product as asked; see :func:`codedla.engine.plan.make_plan`.
     """
     dtype = np.result_type(a.dtype, b.dtype)
-    # The largest magnitude an entry of the product can have.
-    bound = a.facts.max_abs * b.facts.max_abs * max(a.shape[1], 1)
+    bound = _largest_entry(a, b)
     arguments: dict[str, Any] = {
         "operation": operation,
         "nnz": (a.nnz, b.nnz),
@@ -108,11 +107,27 @@ def plan_product(a: Checked, b: Checked, n_workers: int, *, operation: str, **op
             arguments["exact_integers"] = True
             _refuse_mixed_unsigned(a, b, dtype)
     else:
-        ceiling = float(np.finfo(compute_dtype(dtype)).max) / COMBINATION_GROWTH
-        finite = a.facts.finite and b.facts.finite
-        safe = max(bound, a.facts.max_abs, b.facts.max_abs) < ceiling
-        arguments["plain_only"] = not (finite and safe)
+        arguments["plain_only"] = not combinable(a, b, dtype)
     return make_plan(a.shape, b.shape, dtype, n_workers, **arguments)
+
+
+def combinable(a: Checked, b: Checked, dtype: np.dtype) -> bool:
+    """Tell whether blocks of the operands may be summed: all finite, and far from overflow.
+
+    Parameters
+    ----------
+    a, b : Checked
+    dtype : numpy.dtype
+        Floating or complex dtype of the product.
+    """
+    ceiling = float(np.finfo(compute_dtype(dtype)).max) / COMBINATION_GROWTH
+    finite = a.facts.finite and b.facts.finite
+    return finite and max(_largest_entry(a, b), a.facts.max_abs, b.facts.max_abs) < ceiling
+
+
+def _largest_entry(a: Checked, b: Checked) -> float:
+    """Bound the magnitude of the product's entries."""
+    return a.facts.max_abs * b.facts.max_abs * max(a.shape[1], 1)
 
 
 def _refuse_mixed_unsigned(a: Checked, b: Checked, dtype: np.dtype) -> None:

@@ -97,7 +97,7 @@ def run_product(
         report.amplification, report.error_estimate = 1.0, 0.0
         return empty, report
     replies = _reply_dtype(plan)
-    buffer = _result_buffer(plan, replies, out)
+    buffer = _result_buffer(plan, replies, _apart(out, a, b))
     decoder = make_decoder(plan.code, buffer, replies)
     collector = Collector(
         plan.code,
@@ -144,6 +144,14 @@ def _reply_dtype(plan: Plan) -> np.dtype:
     if plan.dtype.kind not in "fc":
         return plan.compute
     return np.result_type(plan.compute, compute_dtype(plan.dtype))
+
+
+def _apart(out: Array | None, *operands: Checked) -> Array | None:
+    """Return ``out`` unless it overlaps an operand, of which blocks are still to be read."""
+    matrices = [a.matrix for a in operands if isinstance(a.matrix, np.ndarray)]
+    if out is None or any(np.may_share_memory(out, matrix) for matrix in matrices):
+        return None
+    return out
 
 
 def _result_buffer(plan: Plan, replies: np.dtype, out: Array | None) -> Array:
@@ -214,6 +222,8 @@ def _settle(plan: Plan, decoder: Decoder, out: Array | None) -> Array:
     """Bring the decoded matrix to the result's dtype: integers are rounded, halves are narrowed."""
     decoded = decoder.output
     if decoded.dtype == plan.dtype:
+        if out is not None and out is not decoded:
+            out[...] = decoded
         return decoded if out is None else out
     result = np.empty(decoded.shape, plan.dtype) if out is None else out
     # By rows, so that no second matrix of full size appears.
@@ -267,6 +277,9 @@ def _freivalds(a: Checked, b: Checked, decoded: Array, alpha: float, eps: float)
     VerificationFailed
         A row differs by far more than rounding can explain.
     """
+    if decoded.dtype.kind in "iu":
+        _freivalds_modular(a, b, decoded)
+        return
     if not (a.facts.finite and b.facts.finite):
         raise VerificationFailed(
             "a product with NaN or Inf cannot be verified by random projection; use verify='off'"
@@ -284,4 +297,24 @@ def _freivalds(a: Checked, b: Checked, decoded: Array, alpha: float, eps: float)
             f"the product failed the Freivalds check in row {worst}: "
             f"off by {difference[worst]:.1e} where rounding explains {explained:.1e}; "
             "a worker answered wrongly; the product is not handed out"
+        )
+
+
+def _freivalds_modular(a: Checked, b: Checked, decoded: Array) -> None:
+    """Compare ``C r`` with ``A (B r)`` in wrap-around integers: exactly, with odd random ``r``.
+
+    Raises
+    ------
+    VerificationFailed
+        A row differs.
+    """
+    rng = np.random.default_rng()
+    # Odd entries: a single wrong entry is then seen for certain, whatever power of two it is off.
+    r = rng.integers(-(2**62), 2**62, (b.shape[1], 2)) * 2 + 1
+    x, y = (operand.matrix.astype(np.int64) for operand in (a, b))
+    wrong = np.flatnonzero((decoded.astype(np.int64) @ r != x @ (y @ r)).any(axis=1))
+    if wrong.size:
+        raise VerificationFailed(
+            f"the product failed the Freivalds check in row {wrong[0]}: it is not equal modulo "
+            "2**64; a worker answered wrongly; the product is not handed out"
         )

@@ -40,6 +40,8 @@ class SerialPool(LocalPool):
             if plan.kill_after is not None or plan.hang_after is not None:
                 outcome.events.append(Event(0.0, "lost", worker, "injected"))
                 instruction = job.collector.lost(worker, "injected fault")
+                if instruction is Instruction.FAIL:
+                    raise job.collector.failure()
                 continue
             try:
                 delay = plan.start_task() + (plan.factor - 1.0)
