@@ -1,4 +1,4 @@
-"""How many digits does a code cost, and does the error estimate tell the truth?
+"""Measure how many digits each code costs, and whether its error estimate tells the truth.
 
 For every code, number of blocks ``k`` and number of losses ``s``: random operands, products of the
 workers in single and double precision, decoded from the worst survivor set the code knows of and

@@ -113,7 +113,8 @@ def chebyshev(count: int) -> FloatArray:
 
 def equispaced(count: int) -> FloatArray:
     """Return ``count`` equally spaced points of [-1, 1] (0 for a single one)."""
-    return np.linspace(-1.0, 1.0, count) if count > 1 else np.zeros(count)
+    # Not linspace: this is exactly antisymmetric.
+    return (2.0 * np.arange(count) - (count - 1)) / max(1, count - 1)
 
 
 def chebyshev_basis(

@@ -88,8 +88,8 @@ def parity_factors(m: int, n: int, losses: int) -> Factors:
         return _signed_geometric(m, n)
     if m > n or (losses == 2 and m % 2 == 0):
         return parity_factors(n, m, losses)[::-1]
-    seed = SEEDS.get((m, n, losses))
-    return random_factors(m, n, losses, _search(m, n, losses) if seed is None else seed)
+    seed, _ = SEEDS.get((m, n, losses)) or (_search(m, n, losses), None)
+    return random_factors(m, n, losses, seed)
 
 
 def random_factors(m: int, n: int, losses: int, seed: int) -> Factors:

@@ -7,9 +7,11 @@ row blocks (grid ``1 x p x 1``) and worker ``w`` multiplies, at its point ``x``,
 
 The Chebyshev polynomials :math:`\hat T_0 = 1, \hat T_l = \sqrt2 T_l` are orthonormal, so the mean
 of the product over the Chebyshev measure is :math:`\sum_l A_l B_l = C`: of the ``2 p - 1``
-Chebyshev coefficients of :math:`\tilde A \tilde B` only the first is wanted. When all reply, its
-weights are those of the Gauss rule, ``1/N`` each. With ``unity`` or ``equispaced`` points, powers
-``x**l`` and ``x**(p-1-l)`` are used and the wanted coefficient is that of ``x**(p-1)``.
+Chebyshev coefficients of :math:`\tilde A \tilde B` only the first is wanted. When all reply, the
+Gauss rule, ``1/N`` each, is one choice of weights; those of least noise are near it.
+
+With ``unity`` or ``equispaced`` points the factors are :math:`\sum_l A_l x^l` and
+:math:`\sum_l B_l x^{p-1-l}`, and the coefficient of ``x**(p-1)`` is wanted.
 
 ========== =======================================================================
 threshold  ``2 p - 1``

@@ -35,6 +35,8 @@ Indices = NDArray[np.integer]
 _BATCH = 2_000_000
 # A left inverse of the whole generator is used only if it costs less than this many digits.
 _ILL_CONDITIONED = 1e4
+# Long double products are slow: only so many unknowns are worth correcting.
+_REFINED = 100
 # Weights off by more than this are no weights: the system is called singular.
 _WRONG = 1e-2
 
@@ -199,9 +201,13 @@ class Completion:
         """
         size = self.generator.shape[1]
         if 2 * len(lost) > size or self._ill_conditioned:
-            q, r = np.linalg.qr(self.generator[survivors])
-            scaled = self.wanted @ np.linalg.solve(r, q.conj().T)
-            _require_exact(scaled @ self.generator[survivors], self.wanted)
+            rows = self.generator[survivors]
+            q, r = np.linalg.qr(rows)
+            inverse = np.linalg.solve(r, q.conj().T)
+            scaled = self.wanted @ inverse
+            _require_exact(scaled @ rows, self.wanted)
+            if size <= _REFINED:
+                scaled = _refine(scaled, rows, self.wanted, inverse)
         else:
             left, checks = self._split
             scaled = left[:, survivors]
@@ -250,6 +256,19 @@ class Completion:
                 solved = self.wanted @ _inverses(self.generator[survivors])
                 total = np.einsum("nij,nij->n", solved, solved.conj()).real
         return np.where(np.isfinite(total), np.maximum(total, 0.0), np.inf)
+
+
+def _refine(weights: Matrix, rows: Matrix, wanted: Matrix, inverse: Matrix) -> Matrix:
+    """Correct weights by residuals in long double: full accuracy while any digit was right.
+
+    Without it the weights of equispaced points carry errors beyond what their size predicts.
+    """
+    wide = np.clongdouble if np.iscomplexobj(rows) else np.longdouble
+    exact = rows.astype(wide)
+    for _ in range(2):
+        residual = wanted - weights.astype(wide) @ exact
+        weights = weights + residual.astype(rows.dtype) @ inverse
+    return weights
 
 
 def _require_exact(product: Matrix, expected: Matrix) -> None:

@@ -1,0 +1,8 @@
+"""Let the tests of this folder measure with ``benchmarks/accuracy.py``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

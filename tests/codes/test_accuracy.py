@@ -1,0 +1,101 @@
+"""Digits kept by every family, against figures measured independently before it was written."""
+
+from __future__ import annotations
+
+import math
+
+import accuracy
+import numpy as np
+import pytest
+
+from codedla.errors import NotDecodable
+
+SLACK = 10
+
+# Error of the worst loss pattern, float64, random operands with inner dimension 100:
+# case, losses -> errors at k = 16, 36, 64 (threshold of matdot: 17, 37, 65).
+WORST_ERRORS = {
+    ("khatri-rao", 2): (3.3e-15, 1.5e-14, 2.1e-14),
+    ("mds", 2): (2.2e-15, 5.1e-15, 9.9e-15),
+    ("mds", 5): (5.6e-14, 2.3e-12, 2.3e-11),
+    ("polynomial", 2): (2.1e-15, 9.1e-15, 1.9e-14),
+    ("polynomial", 5): (1.4e-13, 3.6e-12, 4.0e-11),
+    ("polynomial/chebyshev", 2): (1.4e-13, 1.3e-12, 7.9e-12),
+    ("polynomial/chebyshev", 5): (2.9e-10, 1.6e-7, 2.7e-5),
+    ("mds/unity", 2): (2.6e-15, 8.2e-15, 1.5e-14),
+    ("mds/unity", 5): (1.4e-13, 3.3e-12, 3.8e-11),
+    ("mds/chebyshev", 2): (1.2e-13, 1.6e-12, 1.1e-11),
+    ("mds/chebyshev", 5): (4e-10, 2e-7, 3e-5),
+    ("matdot", 2): (3.8e-13, 6.5e-12, 5.5e-11),
+    ("matdot", 5): (2e-9, 1.4e-6, 3e-4),
+    ("matdot/unity", 2): (3.5e-15, 1.4e-14, 3.2e-14),
+    ("matdot/unity", 5): (3e-13, 5e-12, 6e-11),
+}
+
+# Amplification of the worst loss pattern per recovered block (systematic) or per block.
+WORST_AMPLIFICATIONS = {
+    ("khatri-rao", 2): {16: 3.3e1, 36: 1.2e2, 64: 3.0e2, 100: 5.9e2},
+    ("khatri-rao", 5): {16: 1.5e4},
+    ("mds", 2): {16: 2.3e1, 36: 7.3e1, 64: 1.7e2, 100: 3.2e2},
+    ("mds", 3): {16: 1.0e2, 64: 2.5e3, 100: 7.4e3},
+    ("mds", 5): {16: 1.1e3},
+    ("polynomial", 2): {16: 5.8, 36: 12, 64: 21, 100: 32},
+    ("polynomial", 3): {16: 27, 64: 3.4e2, 100: 8.1e2},
+    ("polynomial", 5): {16: 3.4e2, 64: 4.2e4, 100: 2.3e5},
+}
+
+
+@pytest.mark.parametrize(("case", "losses"), WORST_ERRORS, ids=lambda v: str(v))
+def test_worst_error(case: str, losses: int) -> None:
+    for k, published in zip((16, 36, 64), WORST_ERRORS[case, losses], strict=True):
+        code = accuracy.make(case, k, losses)
+        alpha, survivors = code.worst_amplification()
+        error = accuracy.Trial(code).error(survivors)
+        assert error < SLACK * published, f"k={k}: {error:.1e}, alpha {alpha:.1e}"
+
+
+@pytest.mark.parametrize(("case", "losses"), WORST_AMPLIFICATIONS, ids=lambda v: str(v))
+def test_worst_amplification(case: str, losses: int) -> None:
+    for k, published in WORST_AMPLIFICATIONS[case, losses].items():
+        code = accuracy.make(case, k, losses)
+        alpha, survivors = code.worst_amplification()
+        if code.systematic:
+            lost = k - sum(worker < k for worker in survivors)
+            alpha = math.sqrt((alpha**2 * k - (k - lost)) / lost)
+        assert published / 2 < alpha < 1.3 * published, f"k={k}: {alpha:.1e} for {published:.1e}"
+
+
+@pytest.mark.parametrize("case", accuracy.DEFAULTS)
+@pytest.mark.parametrize("k", [4, 16, 64, 100])
+def test_defaults_lose_at_most_three_digits_to_two_losses(case: str, k: int) -> None:
+    row = accuracy.measure(case, k, 2, np.float64, samples=5)
+    assert row["worst"] < 1e-12
+    assert row["random"] < 1e-14
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("case", accuracy.CASES)
+def test_error_estimate_tells_the_truth(case: str, dtype: type) -> None:
+    for k, losses in ((4, 1), (9, 3), (25, 1), (25, 4)):
+        if accuracy.make(case, k, losses) is None:
+            continue
+        low, high = accuracy.measure(case, k, losses, dtype, samples=8)["quotients"]
+        assert low >= 0.1, f"k={k} s={losses}: error above ten times the estimate"
+        assert high <= 1e4, f"k={k} s={losses}: estimate far too dark"
+
+
+@pytest.mark.parametrize("case", ["polynomial/equispaced", "mds/equispaced", "matdot/equispaced"])
+def test_hopeless_nodes_are_refused_not_decoded(case: str) -> None:
+    code = accuracy.make(case, 64, 2)
+    alpha, survivors = code.worst_amplification()
+    assert alpha == math.inf
+    with pytest.raises(NotDecodable, match="linearly dependent in double precision"):
+        code.weights(survivors)
+    assert "every digit" in code.digits_warning()
+
+
+def test_digits_warning_is_silent_for_the_defaults() -> None:
+    for case in accuracy.DEFAULTS:
+        assert accuracy.make(case, 64, 2).digits_warning() is None
+    weak = accuracy.make("polynomial/chebyshev", 36, 5).digits_warning(tolerance=1e-8)
+    assert "9 digits" in weak and "--nodes unity" in weak

@@ -1,0 +1,122 @@
+"""Khatri-Rao parities: no small minor is worse than promised."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from codedla.blocks import Grid
+from codedla.codes import get
+from codedla.codes.base import row_kronecker
+from codedla.codes.khatri_rao import parity_factors
+from codedla.codes.khatri_rao_seeds import SEEDS
+from codedla.codes.solve import Parity
+
+
+def worst_of_all_minors(parity: np.ndarray, largest: int) -> float:
+    """Worst amplification over every minor of up to ``largest`` rows (outputs of equal scale)."""
+    losses, blocks = parity.shape
+    rated = Parity(parity, np.linalg.norm(parity, axis=1))
+    found = 0.0
+    for size in range(1, min(largest, losses, blocks) + 1):
+        lost = np.array(list(itertools.combinations(range(blocks), size)))
+        for spared in itertools.combinations(range(losses), size):
+            dead = [blocks + row for row in range(losses) if row not in spared]
+            patterns = np.hstack([lost, np.tile(dead, (len(lost), 1)).astype(int)])
+            found = max(found, float(rated.rate(patterns).max()))
+    return math.sqrt(found / blocks)
+
+
+@pytest.mark.parametrize("losses", sorted({key[2] for key in SEEDS}))
+def test_every_minor_of_the_shipped_parities_is_within_its_bound(losses: int) -> None:
+    shipped = {key: entry for key, entry in SEEDS.items() if key[2] == losses}
+    assert shipped
+    for (m, n, _), (_, bound) in shipped.items():
+        parity = row_kronecker(*parity_factors(m, n, losses))
+        largest = 3 if m * n <= 50 else 2
+        assert worst_of_all_minors(parity, largest) <= bound, (m, n, losses)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "losses"), [(2, 3, 3), (2, 2, 4), (3, 3, 5), (1, 5, 4), (4, 3, 4)]
+)
+def test_small_parities_exhaustively(m: int, n: int, losses: int) -> None:
+    parity = row_kronecker(*parity_factors(m, n, losses))
+    _, bound = SEEDS[min(m, n), max(m, n), losses]
+    assert worst_of_all_minors(parity, losses) <= bound
+
+
+@pytest.mark.parametrize(
+    ("m", "n"), [(1, 2), (2, 2), (4, 4), (3, 4), (4, 3), (8, 8), (7, 10), (5, 16)]
+)
+def test_signed_geometric_beats_random_draws_by_far(m: int, n: int) -> None:
+    """All pairs of losses: far below the 1e3 to 1e4 of random rows."""
+    parity = row_kronecker(*parity_factors(m, n, 2))
+    assert worst_of_all_minors(parity, 2) < 4 + 0.9 * m * n
+
+
+@pytest.mark.parametrize(("m", "n", "losses"), [(3, 2, 3), (5, 2, 4), (3, 1, 5), (4, 3, 2)])
+def test_swapping_the_operands_swaps_the_factors(m: int, n: int, losses: int) -> None:
+    a, b = parity_factors(m, n, losses)
+    if losses == 2:
+        n_, m_ = m, n
+        assert a.shape == (2, m) and b.shape == (2, n)
+        assert worst_of_all_minors(row_kronecker(a, b), 2) == pytest.approx(
+            worst_of_all_minors(row_kronecker(*parity_factors(m_, n_, 2)), 2), rel=0.5
+        )
+    else:
+        b2, a2 = parity_factors(n, m, losses)
+        assert np.array_equal(a, a2) and np.array_equal(b, b2)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "losses"), [(4, 4, 1), (8, 8, 2), (5, 5, 3), (13, 11, 4), (1, 1, 3)]
+)
+def test_rows_have_the_scale_of_the_data(m: int, n: int, losses: int) -> None:
+    a, b = parity_factors(m, n, losses)
+    assert np.linalg.norm(a, axis=1) == pytest.approx(math.sqrt(m))
+    assert np.linalg.norm(b, axis=1) == pytest.approx(math.sqrt(n))
+
+
+def test_one_parity_is_the_plain_sum_and_exact() -> None:
+    code = get("khatri-rao")(7, Grid(2, 1, 3))
+    assert code.integral
+    assert np.array_equal(code.generator[6], np.ones(6))
+    weights = code.weights([0, 1, 2, 4, 5, 6])
+    assert np.array_equal(weights[3], [-1, -1, -1, -1, -1, 1])
+    assert not get("khatri-rao")(8, Grid(2, 1, 3)).integral
+
+
+def test_more_parities_than_blocks() -> None:
+    code = get("khatri-rao")(9, Grid(2, 1, 2))
+    for survivors in itertools.combinations(range(9), 4):
+        product = code.weights(survivors) @ code.generator[list(survivors)]
+        assert np.abs(product - np.eye(4)).max() < 1e-11 * (1 + code.amplification(survivors))
+
+
+def test_surplus_parities_lower_the_noise() -> None:
+    code = get("khatri-rao")(20, Grid(4, 1, 4))
+    few = [*range(2, 16), 16, 17]
+    assert code.amplification([*few, 18, 19]) < code.amplification(few)
+    assert code.amplification([*few, 18]) <= code.amplification(few)
+
+
+def test_plain_replies_pass_untouched() -> None:
+    code = get("khatri-rao")(10, Grid(2, 1, 4))
+    weights = code.weights([0, 1, 2, 4, 5, 6, 7, 8, 9])
+    plain = [0, 1, 2, 4, 5, 6, 7]
+    assert np.array_equal(weights[plain, :7], np.eye(7))
+    assert not weights[plain, 7:].any()
+
+
+@pytest.mark.parametrize(("m", "n", "losses"), [(11, 13, 3), (25, 40, 0), (30, 33, 10)])
+def test_sizes_without_a_shipped_seed(m: int, n: int, losses: int) -> None:
+    code = get("khatri-rao")(m * n + losses, Grid(m, 1, n))
+    rng = np.random.default_rng(4801)
+    survivors = np.sort(rng.choice(code.n_workers, code.threshold, replace=False))
+    weights = code.weights(survivors)
+    slack = 1e-12 * code.amplification(survivors)
+    assert np.abs(weights @ code.generator[survivors] - np.eye(m * n)).max() < slack
