@@ -47,7 +47,7 @@ me = {
 }
 everyone = world.gather(me)
 if world.rank == 0:
-    library = MPI.Get_library_version().split(",")[0].strip()
+    library = " ".join(MPI.Get_library_version().splitlines()[0].split(",")[0].split())
     print(json.dumps({"size": world.size, "library": library, "ranks": everyone}), flush=True)
     with open(os.environ["CODEDLA_DONE"] + ".new", "w") as done:
         done.write("0")

@@ -73,7 +73,7 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
         "--threads", type=_count, default=1, metavar="T", help="BLAS threads per rank (default 1)"
     )
     run.add_argument(
-        "--timeout", type=_positive, metavar="SECONDS", help="give up after this long (exit code 1)"
+        "--timeout", type=_positive, metavar="SECONDS", help="give up after this long (exit code 3)"
     )
     run.add_argument(
         "--verify", action="store_true", help="check the product at random before it is written"

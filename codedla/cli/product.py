@@ -217,12 +217,10 @@ def _job_code(result: JobResult, args: argparse.Namespace) -> int:
     """Exit code for how a job ended, with a line where the master had no time for one."""
     if result.killed and args.verbose:
         say(f"ended by force: {', '.join(result.killed)}")
-    if result.reported and result.code == 0:
-        return 0
+    if result.reported:
+        return result.code
     if result.signal is not None:
         say("interrupted" if result.signal == signal.SIGINT else "terminated")
-        return result.code
-    if result.reported:
         return result.code
     if result.hung:
         say(f"error: the job did not end within {args.timeout + _MARGIN:.0f} s and was stopped")

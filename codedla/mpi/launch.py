@@ -410,7 +410,7 @@ class _Job:
         passed_on = 0
         limit = None if timeout is None else start + timeout
         deadline: float | None = None
-        look, step = start + 0.2, 0.2
+        look, step = start + 0.1, 0.1
         while process.poll() is None:
             now = time.monotonic()
             while passed_on < len(caught):
@@ -430,7 +430,7 @@ class _Job:
                     # The result is safe, and a frozen rank can never leave by itself.
                     for pid in filter(_is_stopped, pids):
                         self._kill(pid, "frozen process")
-                step = min(2 * step, 5.0)
+                step = min(1.2 * step, 5.0)
                 look = now + step
             time.sleep(0.02)
 
@@ -616,7 +616,7 @@ _REMARK_BLOCK = re.compile(
     re.I,
 )
 _REMARK_LINE = re.compile(
-    rb"^\[warn\] Epoll |^abort is in progress\.\.\.hit ctrl-c"
+    rb"^\[warn\] Epoll |^Abort\(\d+\) on node \d+ |^abort is in progress\.\.\.hit ctrl-c"
     rb"|^mpi(?:run|exec): .*(?:exited on signal|forcibly)"
     rb"|^=+\s*$|^=   (?:BAD TERMINATION|PID |RANK |EXIT CODE|EXIT STRING|CLEANING UP|YOU CAN)"
     rb"|^YOUR APPLICATION TERMINATED WITH|^This typically refers to a problem with your appl"

@@ -36,6 +36,7 @@ def leave(code):
     os._exit(code)
 
 world.Barrier()
+time.sleep(0.3)
 """
 
 
@@ -291,7 +292,8 @@ def test_a_lost_worker(tmp_path, nothing_left, signum):
     leave(0)
     """
     result = launch.run_job(script(tmp_path, body), 4, timeout=60, grace=30.0, capture=True)
-    assert (result.code, result.stdout, result.stderr) == (0, "product\n", "")
+    # MPICH's launcher adds its remark on the killed rank to stdout.
+    assert (result.code, result.stdout.splitlines()[0], result.stderr) == (0, "product", "")
     assert result.hung is False
     assert result.seconds < 20
 
