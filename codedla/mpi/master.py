@@ -191,6 +191,8 @@ class Master:
             message.words[16:] = words[16:]
         message.words[4:6] = len(operands), inline
         self._order(link, message, [] if inline else arrays)
+        # Only now: had a later operand failed to be encoded, nothing would have been sent.
+        link.holds.update(operand.key for operand in operands if operand.key)
         link.busy_round, link.cancelled = running.round_id, False
         running.outcome.encode += encoded - began
         running.outcome.send += time.perf_counter() - encoded
@@ -200,8 +202,6 @@ class Master:
         self, message: Message, position: int, operand: Operand, link: Link
     ) -> list[NDArray[Any]]:
         matrix = None if operand.key in link.holds else operand.supply()
-        if operand.key:
-            link.holds.add(operand.key)
         return wire.describe(message.words, position, operand.key, matrix)
 
     def _drain(self, running: _Running) -> None:
@@ -295,7 +295,7 @@ class Master:
                 self._hand_over(link, answer)
             return
         buffer = target
-        if buffer is None or (buffer.size and buffer.strides[1] != buffer.itemsize):
+        if buffer is None or not wire.runs_of_rows(buffer):
             buffer = self._scratch_for(link, answer)
         transfer = Transfer.receive(self.data, link.rank, [buffer], self.types)
         link.receipt = _Receipt(transfer, answer, target, buffer)

@@ -33,6 +33,7 @@ __all__ = [
     "describe",
     "prepare",
     "restore",
+    "runs_of_rows",
 ]
 
 MAGIC = 0x0C0DED1A
@@ -198,11 +199,24 @@ def prepare(matrix: Any) -> tuple[Container, list[NDArray[Any]]]:
     """Return how a matrix travels and the arrays that make it up, without copying."""
     if not isinstance(matrix, np.ndarray):
         return Container.CSR, [matrix.data, matrix.indices, matrix.indptr]
-    if matrix.size and matrix.strides[1] != matrix.itemsize:
-        if matrix.strides[0] == matrix.itemsize:
-            return Container.COLUMNS, [matrix.T]
-        matrix = np.ascontiguousarray(matrix)
-    return Container.ROWS, [matrix]
+    if runs_of_rows(matrix):
+        return Container.ROWS, [matrix]
+    if runs_of_rows(matrix.T):
+        return Container.COLUMNS, [matrix.T]
+    return Container.ROWS, [np.ascontiguousarray(matrix)]
+
+
+def runs_of_rows(array: NDArray[Any]) -> bool:
+    """Tell whether a matrix is rows of contiguous elements, each row whole elements further on.
+
+    Only such memory is described by a vector type; reversed rows and fields of records are not.
+    """
+    down, along = array.strides
+    return bool(
+        array.size == 0
+        or (along == array.itemsize and down >= 0 and down % array.itemsize == 0)
+        or array.flags.c_contiguous
+    )
 
 
 def describe(words: NDArray[np.int64], position: int, key: int, matrix: Any) -> list[NDArray[Any]]:

@@ -244,6 +244,8 @@ class Worker:
 
 def _describe_error(error: Exception) -> bytes:
     text = "".join(traceback.format_exception(error))
+    # ASCII, so that characters are bytes and the answer fits into an inbox.
+    text = text.encode("ascii", "backslashreplace").decode()
     if len(text) > _TRACEBACK_CHARACTERS:
         text = "[...]\n" + text[-_TRACEBACK_CHARACTERS:]
     message = f"{type(error).__name__}: {str(error)[:500]}"
