@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "addresses",
     "barycentric_weights",
     "combine",
     "fold",
@@ -31,6 +32,11 @@ Array = NDArray[Any]
 
 # Elements of one column tile: the stacked tile of 64 blocks stays in a second-level cache.
 _TILE = 4096
+
+
+def addresses(blocks: Sequence[Array]) -> list[int]:
+    """Address of the first element of every block."""
+    return [int(block.__array_interface__["data"][0]) for block in blocks]
 
 
 def _real_view(block: Array) -> Array:

@@ -12,7 +12,6 @@ import itertools
 import math
 import os
 import threading
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -146,12 +145,9 @@ def aligned_empty(shape: int | Sequence[int], dtype: DTypeLike = np.float64) -> 
     size = math.prod(dims) * dtype.itemsize
     slack = _LINE * (next(_stagger) % 64) if size >= 4096 else 0
     raw = np.empty(size + slack + _LINE, np.uint8)
-    start = slack + (-(_address(raw) + slack)) % _LINE
+    (address,) = _blocks.addresses([raw])
+    start = slack + (-(address + slack)) % _LINE
     return raw[start : start + size].view(dtype).reshape(dims)
-
-
-def _address(array: Array) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 # --- checks -------------------------------------------------------------------------------------
@@ -249,30 +245,32 @@ def _prepare(
     return ready_ins, ready_outs, copy_back
 
 
-def _extent(block: Array) -> tuple[int, int]:
-    """First address and first address after the last byte."""
-    if block.flags.c_contiguous:
-        low = _address(block)
-        return low, low + block.nbytes
-    low, high = np.lib.array_utils.byte_bounds(block)
-    return int(low), int(high)
+def _extents(blocks: Sequence[Array]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """First addresses of the blocks, and the first addresses after their last bytes."""
+    lows, highs = [], []
+    for block, low in zip(blocks, _blocks.addresses(list(blocks)), strict=True):
+        if block.flags.c_contiguous:
+            high = low + block.nbytes
+        else:
+            low, high = np.lib.array_utils.byte_bounds(block)
+        lows.append(low)
+        highs.append(high)
+    return np.array(lows, np.int64), np.array(highs, np.int64)
 
 
-def _same_memory(a: Array, b: Array) -> bool:
-    return _address(a) == _address(b) and a.strides == b.strides
-
-
-def _meet(a: Array, b: Array) -> bool:
-    """True if two arrays share a byte (they have one shape and one dtype)."""
-    if a.ndim == 2 and a.strides == b.strides and a.strides[1] == a.itemsize:
-        # Column blocks of one matrix: bounds overlap although no element does.
-        pitch, width, rows = a.strides[0], a.shape[1] * a.itemsize, a.shape[0]
-        if pitch >= width:
-            down, right = divmod(_address(b) - _address(a), pitch)
-            same_row = abs(down) < rows and right < width
-            next_row = abs(down + 1) < rows and right + width > pitch
-            return same_row or next_row
-    return bool(np.shares_memory(a, b))
+def _pitches(blocks: Sequence[Array]) -> NDArray[np.int64]:
+    """Row stride of matrices whose contiguous rows do not overlap, 0 for all other blocks."""
+    return np.array(
+        [
+            block.strides[0]
+            if block.ndim == 2
+            and block.strides[1] == block.itemsize
+            and block.strides[0] >= block.shape[1] * block.itemsize
+            else 0
+            for block in blocks
+        ],
+        np.int64,
+    )
 
 
 def _refuse_overlap(ins: Sequence[Array], outs: Sequence[Array], in_place: bool) -> None:
@@ -282,36 +280,36 @@ def _refuse_overlap(ins: Sequence[Array], outs: Sequence[Array], in_place: bool)
     """
     if not outs or outs[0].size == 0:
         return
-    spans = sorted((*_extent(out), index) for index, out in enumerate(outs))
-    starts = [span[0] for span in spans]
-    # Longest reach of any output up to this one: bounds what a later array can run into.
-    reaches = list(itertools.accumulate((span[1] for span in spans), max))
-
-    def candidates(low: int, high: int, stop: int) -> Iterator[int]:
-        position = min(bisect_left(starts, high), stop)
-        while position > 0 and reaches[position - 1] > low:
-            position -= 1
-            if spans[position][1] > low:
-                yield spans[position][2]
-
-    for place, (low, high, index) in enumerate(spans):
-        for other in candidates(low, high, place):
-            if _meet(outs[index], outs[other]):
-                first, second = sorted((index, other))
-                raise UsageError(
-                    f"outputs must not share memory: outs[{first}] and outs[{second}] overlap; "
-                    "give each output its own buffer"
-                )
-    for index, block in enumerate(ins):
-        low, high = _extent(block)
-        for other in candidates(low, high, len(spans)):
-            if in_place and _same_memory(block, outs[other]):
-                continue
-            if _meet(block, outs[other]):
-                raise UsageError(
-                    f"inputs and outputs must not share memory: ins[{index}] and outs[{other}] "
-                    "overlap; write into a separate buffer"
-                )
+    blocks = [*outs, *ins]
+    n_out = len(outs)
+    lows, highs = _extents(blocks)
+    meet = (lows[:n_out, None] < highs) & (lows < highs[:n_out, None])
+    meet[:, :n_out] = np.triu(meet[:, :n_out], 1)
+    if not meet.any():
+        return
+    # Column blocks of one matrix: the bounds overlap although no element does.
+    pitches = _pitches(blocks)
+    comparable = (pitches[:n_out, None] == pitches) & (pitches > 0)
+    rows, width = outs[0].shape[0], outs[0].shape[-1] * outs[0].itemsize
+    down, right = np.divmod(lows - lows[:n_out, None], np.maximum(pitches, 1))
+    same_row = (abs(down) < rows) & (right < width)
+    next_row = (abs(down + 1) < rows) & (right + width > pitches)
+    meet &= ~comparable | same_row | next_row
+    for first, second in np.argwhere(meet).tolist():
+        out, other = outs[first], blocks[second]
+        if in_place and lows[first] == lows[second] and out.strides == other.strides:
+            continue
+        if not comparable[first, second] and not np.shares_memory(out, other):
+            continue
+        if second < n_out:
+            raise UsageError(
+                f"outputs must not share memory: outs[{first}] and outs[{second}] overlap; "
+                "give each output its own buffer"
+            )
+        raise UsageError(
+            f"inputs and outputs must not share memory: ins[{second - n_out}] and outs[{first}] "
+            "overlap; write into a separate buffer"
+        )
 
 
 def _check_outputs(outs: Sequence[Array]) -> None:

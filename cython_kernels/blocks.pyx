@@ -82,6 +82,11 @@ def best_isa():
     return cdla_best_isa()
 
 
+def addresses(list blocks):
+    """Address of the first element of every block."""
+    return [<size_t>cnp.PyArray_DATA(<cnp.ndarray?>block) for block in blocks]
+
+
 def combine(
     cnp.ndarray W,          # IN  (n_out, n_in) float64 or complex128, C order
     list ins,               # IN

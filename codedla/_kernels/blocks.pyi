@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 def best_isa() -> int: ...
+def addresses(blocks: list[Array]) -> list[int]: ...
 def combine(
     W: Array,
     ins: list[Array],
