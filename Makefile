@@ -76,5 +76,5 @@ $(VENV)/.run: $(VENV)/bin/python $(SOURCES)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python $(SOURCES)
-	$(call install,[test,dev])
+	$(call install,[dev])
 	@touch $(VENV)/.run $@
