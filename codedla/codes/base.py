@@ -16,6 +16,7 @@ A family states its class attributes and :meth:`Code._generators`, seldom more; 
 from __future__ import annotations
 
 import abc
+import hashlib
 import math
 import operator
 from collections import OrderedDict
@@ -39,6 +40,10 @@ Matrix = NDArray[Any]
 # Weights kept per code: a survivor set repeats round after round when one worker is slow.
 _CACHE_SETS = 64
 _CACHE_BYTES = 64 * 2**20
+
+# Worst amplifications found so far, by the matrices they belong to.
+_WORST_KNOWN: dict[bytes, tuple[float, tuple[int, ...]]] = {}
+_WORST_SETS = 256
 
 
 class Code(abc.ABC):
@@ -268,6 +273,15 @@ class Code(abc.ABC):
         everyone = tuple(range(self.active))
         if self.tolerates == 0:
             return self.amplification(everyone), everyone
+        # Plans are made anew for every product; the search is not.
+        key = self._fingerprint()
+        if key not in _WORST_KNOWN:
+            if len(_WORST_KNOWN) >= _WORST_SETS:
+                _WORST_KNOWN.clear()
+            _WORST_KNOWN[key] = self._search_worst(everyone)
+        return _WORST_KNOWN[key]
+
+    def _search_worst(self, everyone: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
         lost = set(worst.search(self._rate, self.active, self.tolerates, self._suspects()))
         survivors = tuple(w for w in everyone if w not in lost)
         return self.amplification(survivors), survivors
@@ -357,6 +371,13 @@ class Code(abc.ABC):
             # Neighbouring evaluation points, wherever `nodes.stride` put their workers.
             step = pow(stride(self.active, self.tolerates), -1, self.active)
             yield worst.runs(self.active, self.tolerates, step)
+
+    def _fingerprint(self) -> bytes:
+        """What the worst amplification depends on, whoever built it."""
+        digest = hashlib.blake2b(repr((self.active, self.tolerates, self.grid)).encode())
+        for matrix in (self.generator, self.wanted, self.norms):
+            digest.update(matrix.tobytes())
+        return digest.digest()
 
     def _survivors(self, responders: Iterable[int]) -> tuple[int, ...]:
         members = tuple(sorted({operator.index(w) for w in responders}))

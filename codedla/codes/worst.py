@@ -24,6 +24,7 @@ _EXHAUSTIVE = 100_000  # at most this many patterns are tried one by one
 _RARE = 250_000
 _SAMPLE = 4_000
 _WORK = 1e8  # bound on patterns * (matrix size) ** 3
+_KEYS = 4_000_000  # random numbers drawn for one sample at most
 _SEED = 72_613
 _CLIMBS = 6
 _BEAM = 12  # patterns the climb follows at once
@@ -146,8 +147,15 @@ def _windows(workers: int, losses: int) -> Patterns:
     return np.concatenate([runs(workers, losses, gap) for gap in gaps])
 
 
-def _sample(rng: np.random.Generator, workers: int, losses: int, count: int) -> Patterns:
-    return np.argsort(rng.random((count, workers)), axis=1)[:, :losses]
+def _sample(rng: np.random.Generator, count: int, size: int, limit: int) -> Patterns:
+    """About ``limit`` random subsets of ``size`` of ``count`` things (repeats may occur)."""
+    if size * size <= count:
+        # Draws seldom collide: throw those away. Sorting `count` keys per row would cost far more.
+        drawn = rng.integers(count, size=(limit, size))
+        ordered = np.sort(drawn, axis=1)
+        return ordered[(np.diff(ordered, axis=1) > 0).all(axis=1)]
+    rows = max(1, min(limit, _KEYS // count))
+    return np.argsort(rng.random((rows, count)), axis=1)[:, :size]
 
 
 def _exchanges(rng: np.random.Generator, lost: Patterns, workers: int, limit: int) -> Patterns:
