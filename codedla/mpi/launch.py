@@ -339,14 +339,16 @@ def run_job(
             f"starting {n_ranks} ranks needs mpirun or mpiexec; "
             f"found neither beside {sys.executable} nor on PATH; {_INSTALL}"
         )
-    job = _Job(grace=grace, capture=capture)
-    environment = job_environment(job.id, str(job.done_file), {**os.environ, **(env or {})})
-    export = [*(name for name in _EXPORTED if name in environment), *(env or {})]
-    line = command(launcher, n_ranks, argv, export=list(dict.fromkeys(export)))
-    try:
-        return job.run(line, environment, timeout)
-    finally:
-        shutil.rmtree(job.folder, ignore_errors=True)
+    # From here on a signal is noted, so that whatever was begun is also cleared away.
+    with _signals() as caught:
+        job = _Job(grace=grace, capture=capture)
+        try:
+            environment = job_environment(job.id, str(job.done_file), {**os.environ, **(env or {})})
+            export = [*(name for name in _EXPORTED if name in environment), *(env or {})]
+            line = command(launcher, n_ranks, argv, export=list(dict.fromkeys(export)))
+            return job.run(line, environment, timeout, caught)
+        finally:
+            shutil.rmtree(job.folder, ignore_errors=True)
 
 
 class _Job:
@@ -362,27 +364,28 @@ class _Job:
         self.segments: set[str] = set()
         self.hung = False
 
-    def run(self, line: list[str], env: dict[str, str], timeout: float | None) -> JobResult:
+    def run(
+        self, line: list[str], env: dict[str, str], timeout: float | None, caught: list[int]
+    ) -> JobResult:
         start = time.monotonic()
-        with _signals() as caught:
-            process = subprocess.Popen(
-                line,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE if self.capture else None,
-                stderr=subprocess.PIPE,
-                env=env,
-                # Its own session: a Ctrl-C at the terminal comes here first and is handed on once.
-                start_new_session=True,
-            )
-            out = _Pump(process.stdout, None) if process.stdout is not None else None
-            assert process.stderr is not None
-            err = _Pump(process.stderr, None if self.capture else _write_stderr, _NoiseFilter())
-            try:
-                self._wait(process, caught, start, timeout)
-            finally:
-                code = self._master_code()
-                self._end(process)
-                self._sweep()
+        process = subprocess.Popen(
+            line,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if self.capture else None,
+            stderr=subprocess.PIPE,
+            env=env,
+            # Its own session: a Ctrl-C at the terminal comes here first and is handed on once.
+            start_new_session=True,
+        )
+        out = _Pump(process.stdout, None) if process.stdout is not None else None
+        assert process.stderr is not None
+        err = _Pump(process.stderr, None if self.capture else _write_stderr, _NoiseFilter())
+        try:
+            self._wait(process, caught, start, timeout)
+        finally:
+            code = self._master_code()
+            self._end(process)
+            self._sweep()
         code = self._master_code() if code is None else code
         seconds = time.monotonic() - start
         stdout = out.text() if out else ""

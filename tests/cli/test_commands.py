@@ -339,6 +339,15 @@ def test_bad_input_is_one_line_and_code_2(inputs, capsys, case):
     assert sorted(p.name for p in inputs.iterdir()) == before
 
 
+def test_no_mpi_is_one_line_too(inputs, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(inputs / "python"))
+    monkeypatch.setenv("PATH", str(inputs))
+    assert main(["matmul", *GOOD, *RANKS]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "starting 6 ranks needs mpirun or mpiexec" in line
+    assert "pip install" in line
+
+
 def test_ranks_must_agree_with_the_launcher(inputs, capsys, monkeypatch):
     monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
     monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "1")
