@@ -15,7 +15,9 @@ import re
 import signal
 import socket
 import sys
+import time
 import traceback
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -113,6 +115,7 @@ def install_abort_hook(comm: MPI.Comm) -> None:
         _exit_code = 130 if issubclass(kind, KeyboardInterrupt) else 1
         sys.stderr.write(f"codedla: rank {rank} on {socket.gethostname()} ends the job:\n")
         previous(kind, value, trace)
+        end_launcher()
         abort(comm, _exit_code)
 
     sys.excepthook = hook
@@ -128,6 +131,21 @@ def abort(comm: MPI.Comm, code: int) -> None:
             os._exit(code)
         os.kill(os.getpid(), signal.SIGKILL)
     comm.Abort(code)
+
+
+def end_launcher() -> None:
+    """Ask a fault-tolerant launcher to end all ranks.
+
+    It would outlive this rank, and so would ranks that wait in ``MPI_Finalize``, for ever.
+    """
+    parent = os.getppid()
+    with contextlib.suppress(OSError):
+        name = Path(f"/proc/{parent}/comm").read_text().strip()
+        if fault_tolerant() and name in ("mpirun", "mpiexec", "prterun", "prted"):
+            # Open MPI sometimes answers only the second one.
+            for _ in range(2):
+                os.kill(parent, signal.SIGTERM)
+                time.sleep(0.2)
 
 
 def hard_exit(code: int) -> None:
