@@ -12,6 +12,7 @@ import itertools
 import math
 import os
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from codedla import _reference
-from codedla.errors import UsageError
+from codedla.errors import CodedlaWarning, UsageError
 
 __all__ = [
     "aligned_empty",
@@ -50,8 +51,16 @@ def _load_compiled() -> tuple[Any, Any]:
     if os.environ.get("CODEDLA_PURE", "0") not in ("", "0"):
         return _reference, _reference
     try:
-        from codedla._kernels import blocks, vandermonde
-    except ImportError:
+        import codedla._kernels.blocks as blocks
+        import codedla._kernels.vandermonde as vandermonde
+    except ModuleNotFoundError:
+        return _reference, _reference
+    except ImportError as error:
+        warnings.warn(
+            f"the compiled kernels cannot be loaded ({error}); the slower NumPy twins are used. "
+            "Reinstall codedla, or set CODEDLA_PURE=1 to accept this",
+            CodedlaWarning,
+        )
         return _reference, _reference
     return blocks, vandermonde
 

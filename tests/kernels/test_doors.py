@@ -201,6 +201,36 @@ def test_environment_selects_the_twin():
     assert done.stdout.split() == ["numpy", "codedla._reference"], done.stderr
 
 
+def test_missing_kernels_mean_the_twin():
+    code = """
+import sys
+sys.modules["codedla._kernels.blocks"] = None
+from codedla import kernels
+print(kernels.instruction_set())
+"""
+    done = in_new_process(code, CODEDLA_PURE="0", CODEDLA_ISA="")
+    assert done.stdout.split() == ["numpy"], done.stderr
+    assert "Warning" not in done.stderr
+
+
+def test_broken_kernels_are_reported():
+    code = """
+import sys
+
+class Broken:
+    def find_spec(self, name, path=None, target=None):
+        if name == "codedla._kernels.blocks":
+            raise ImportError("undefined symbol")
+
+sys.meta_path.insert(0, Broken())
+from codedla import kernels
+print(kernels.instruction_set())
+"""
+    done = in_new_process(code, CODEDLA_PURE="0", CODEDLA_ISA="")
+    assert done.stdout.split() == ["numpy"], done.stderr
+    assert "CodedlaWarning: the compiled kernels cannot be loaded (undefined symbol)" in done.stderr
+
+
 @pytest.mark.skipif(kernels.instruction_set() == "numpy", reason="no compiled kernels here")
 def test_environment_selects_the_instruction_set():
     code = "from codedla import kernels as k; print(k.instruction_set())"
