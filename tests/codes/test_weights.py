@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codedla import vandermonde
 from codedla.blocks import Grid
 from codedla.codes import available, error_estimate, get
 from codedla.codes.solve import Completion, Parity
@@ -109,6 +110,18 @@ def test_completion_agrees_with_a_dense_solve(complex_points: bool) -> None:
         if len(lost) == 5:
             rated = completion.rate(np.array([lost]))[0]
             assert rated == pytest.approx(np.linalg.norm(expected * norms[survivors]) ** 2)
+
+
+@pytest.mark.parametrize("nodes", ["equispaced", "unity"])
+@pytest.mark.parametrize("blocks", [3, 8, 14])
+def test_weights_agree_with_the_vandermonde_inverse(nodes: str, blocks: int) -> None:
+    """An independent way to the same numbers, entry for entry."""
+    code = get("mds")(blocks + 2, Grid(blocks, 1, 1), nodes=nodes)
+    survivors = [*range(1, blocks), blocks + 1]
+    points = code.generator[survivors, 1]  # powers 0, 1, 2, ...: the second column is the nodes
+    expected = vandermonde.inverse(points)
+    found = code.weights(survivors)
+    assert np.abs(found - expected).max() <= 1e-12 * np.abs(expected).max()
 
 
 def test_parity_rates_what_its_weights_cost() -> None:
