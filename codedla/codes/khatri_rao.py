@@ -16,7 +16,7 @@ Parity factors (rows scaled to norm ``sqrt(m)`` and ``sqrt(n)``):
 * random: signs times ``exp(uniform(-1, 1))``. Better from about ``s = 5``, ``m n = 64`` on.
 
 Up to ``s = 3``, ``u = 1.5`` is a flat optimum (less for very few blocks). For more losses the
-choice is in ``khatri_rao_table``, or searched among a few candidates of both kinds.
+choice is in ``khatri_rao_seeds``, or searched among a few candidates of both kinds.
 
 ========== ==================================================================
 threshold  ``m n``
@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 
 from codedla.codes import worst
 from codedla.codes.base import Code, row_kronecker
-from codedla.codes.khatri_rao_table import CHOICES
+from codedla.codes.khatri_rao_seeds import CHOICES
 from codedla.codes.registry import register
 from codedla.codes.solve import Parity
 

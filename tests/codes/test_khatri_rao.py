@@ -12,7 +12,7 @@ from codedla.blocks import Grid
 from codedla.codes import get
 from codedla.codes.base import row_kronecker
 from codedla.codes.khatri_rao import factors, parity_factors
-from codedla.codes.khatri_rao_table import CHOICES
+from codedla.codes.khatri_rao_seeds import CHOICES
 from codedla.codes.solve import Parity
 
 

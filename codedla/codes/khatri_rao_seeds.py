@@ -1,4 +1,4 @@
-"""Choices of Khatri-Rao factors for common sizes, found by a long search.
+"""Seeds and spreads of good Khatri-Rao factors for common sizes, found by a long search.
 
 For each ``(m, n, losses)``, ``m <= n``: the ``choice`` of ``khatri_rao.factors`` (a float is the
 spread of signed-geometric factors, an int the seed of random ones) and a bound on the
