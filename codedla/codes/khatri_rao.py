@@ -64,7 +64,7 @@ class KhatriRao(Code):
     field = "real"
     systematic = True
     citation = "Subramaniam, Heidarzadeh, Narayanan, Allerton 2019"
-    weakness = "rare patterns of 5 lost workers cost up to 7 digits at m*n=100 (3 lost: 4 digits)"
+    weakness = "rare patterns of 5 lost workers cost up to 6 digits at m*n=100 (3 lost: 4 digits)"
 
     def __init__(self, n_workers: int, grid: Any, *, nodes: str | None = None) -> None:
         super().__init__(n_workers, grid, nodes=nodes)
