@@ -447,3 +447,26 @@ def test_nan_cannot_be_verified():
 def test_bad_arguments(a, b, options, words):
     with codedla.SerialPool(4) as pool, pytest.raises(UsageError, match=words):
         codedla.matmul(a, b, pool=pool, **options)
+
+
+class Detaching(codedla.SerialPool):
+    """A pool on which a reply is still arriving in the output when the round ends."""
+
+    def run(self, job):
+        finish = job.decoder.finish
+
+        def detached(responders):
+            job.decoder.detach()
+            finish(responders)
+
+        job.decoder.finish = detached
+        return super().run(job)
+
+
+@pytest.mark.parametrize("code", ["khatri-rao", "polynomial", "replication"])
+def test_out_is_complete_after_a_detached_round(code):
+    rng = np.random.default_rng(31511)
+    a, b, out = rng.standard_normal((6, 5)), rng.standard_normal((5, 4)), np.full((6, 4), np.nan)
+    with Detaching(6, faults=[Fault("kill", 0, 0.0)]) as pool:
+        assert codedla.matmul(a, b, pool=pool, code=code, tolerate=1, out=out) is out
+    np.testing.assert_allclose(out, a @ b, atol=1e-12)
