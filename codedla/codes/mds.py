@@ -60,8 +60,8 @@ class MDS(Code):
     systematic = True
     citation = "Lee et al., IEEE Trans. Inf. Theory 64 (2018)"
     weakness = (
-        "codes one operand only; nodes chebyshev lose more than 6 digits from 3 losses and k=36 on, "
-        "equispaced from k=16 on (every digit from k=36)"
+        "codes one operand only; nodes chebyshev lose more than 6 digits from 3 losses and k=36 "
+        "on, equispaced from k=16 on (every digit from k=36)"
     )
     node_choices = ("trig", "chebyshev", "equispaced", "unity")
 
