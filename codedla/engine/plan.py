@@ -5,6 +5,7 @@ A :class:`Plan` is frozen and prints itself; making one needs neither MPI nor th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -194,8 +195,9 @@ class Plan:
             "bytes_received": self.bytes_received,
             "memory_worker": self.memory_worker,
             "memory_master": self.memory_master,
-            "worst_amplification": self.worst_amplification,
-            "predicted_error": self.predicted_error,
+            # JSON has no infinity: null is a survivor set that does not decode in double precision.
+            "worst_amplification": _finite(self.worst_amplification),
+            "predicted_error": _finite(self.predicted_error),
             "reason": self.reason,
             "warnings": list(self.warnings),
         }
@@ -341,6 +343,10 @@ def _density(
         for count, size in zip(counts, sizes, strict=True)
     )
     return a, b
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _flop_factor(dtype: np.dtype) -> float:
