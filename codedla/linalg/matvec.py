@@ -98,7 +98,8 @@ def store(
     Parameters
     ----------
     A : array_like or scipy.sparse (M, L)
-        Floating or complex. Kept referenced until every worker holds its share.
+        Floating or complex. Do not change it while it is stored: a worker that was late gets its
+        share when it is free again.
     pool, code, blocks, tolerate, nodes, tolerance
         As in :func:`codedla.matmul`.
 

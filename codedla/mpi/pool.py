@@ -57,6 +57,7 @@ class MPIPool:
 
     def __init__(self, comm: MPI.Comm, faults: Iterable[Fault] = (), threads: int = 1) -> None:
         world.check_size(comm)
+        world.install_abort_hook(comm)
         self.n_workers = comm.Get_size() - 1
         self.faults = tuple(faults)
         self.threads = threads
@@ -75,7 +76,6 @@ class MPIPool:
     def __enter__(self) -> MPIPool | None:
         from mpi4py import MPI
 
-        world.install_abort_hook(self._comm)
         # Orders and answers on communicators of their own: nothing of the caller's is ever matched.
         control, data = self._comm.Dup(), self._comm.Dup()
         for channel in (control, data):
