@@ -15,6 +15,7 @@ faults for --inject (RANK counts from 1; rank 0 is the master):
   kill:RANK:SECONDS        kills itself this long after the start
   hang:RANK:SECONDS        freezes this long after the start
   corrupt:RANK:PROB        sometimes replies a wrong number
+  raise:RANK:ROUND         its task raises an exception (round 1 is the product)
   random:DIST:PARAMS       every task sleeps a random time, e.g. random:exp:0.1"""
 EPILOG = f"""\
 A and B: .npy (memory-mapped), .npz (SciPy sparse), .mtx, .mtx.gz or FILE.h5:/dataset

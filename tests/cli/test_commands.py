@@ -42,6 +42,15 @@ def test_every_option_has_a_help_text():
             assert action.help, f"{name} {action.option_strings or action.dest}"
 
 
+def test_help_lists_every_fault(capsys):
+    from codedla.engine.stragglers import FAULTS
+
+    assert main(["matmul", "--help"]) == 0
+    text = capsys.readouterr().out
+    for kind in FAULTS:
+        assert f"\n  {kind}:" in text
+
+
 def test_main_help_names_commands_and_exit_codes(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out

@@ -106,6 +106,17 @@ def test_wrong_numbers_are_found(program, matrices, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["A.npy", "B.npy"]
 
 
+def test_a_workers_own_error_names_its_rank(program, matrices, tmp_path):
+    words = ("--ranks", 3, "--inject", "raise:2:1", "--code", "uncoded")
+    done = program(*PRODUCT, *words, timeout=60)
+    assert done.code == 1
+    (line,) = done.error_lines
+    assert "rank 2 on" in line
+    assert "RuntimeError" in line
+    assert "Traceback (most recent call last)" in done.err
+    assert not (tmp_path / "C.npy").exists()
+
+
 def test_timeout(program, matrices, tmp_path):
     words = ("--ranks", 3, "--inject", "delay:1:60", "--code", "uncoded", "--timeout", 2)
     start = time.monotonic()
