@@ -8,12 +8,15 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from codedla.engine.stragglers import Fault
 from codedla.errors import CodedlaError
 from codedla.mpi import world
 from codedla.mpi.pool import MPIPool
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 __all__ = ["run"]
 
@@ -57,15 +60,11 @@ def run(job: Callable[[MPIPool], int], *, faults: Iterable[Fault] = (), threads:
             return 0
         code = job(pool)
     except CodedlaError as error:
-        code = error.exit_code
-        if comm.Get_rank() == 0:
-            print(f"codedla: error: {error}", file=sys.stderr)
+        code = _say(comm, f"error: {error}", error.exit_code)
     except KeyboardInterrupt:
-        code = INTERRUPTED
-        print("codedla: interrupted", file=sys.stderr)
+        code = _say(comm, "interrupted", INTERRUPTED)
     except _Terminated:
-        code = TERMINATED
-        print("codedla: terminated", file=sys.stderr)
+        code = _say(comm, "terminated", TERMINATED)
     except Exception:
         code = 1
         world.report_exception(comm.Get_rank())
@@ -77,6 +76,13 @@ def run(job: Callable[[MPIPool], int], *, faults: Iterable[Fault] = (), threads:
         world.flush()
         _write_done(code)
     _leave(code, clean=clean)
+    return code
+
+
+def _say(comm: MPI.Comm, text: str, code: int) -> int:
+    """Say once, not on every rank, why the job ends; return its code."""
+    if comm.Get_rank() == 0:
+        print(f"codedla: {text}", file=sys.stderr)
     return code
 
 
