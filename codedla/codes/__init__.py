@@ -1,7 +1,8 @@
 """Code families: mathematics only, one family per file; importing the package registers all."""
 
 from codedla.codes import khatri_rao, matdot, mds, polynomial, replication, uncoded
-from codedla.codes.base import Code, error_estimate
+from codedla.codes.accuracy import error_estimate
+from codedla.codes.base import Code
 from codedla.codes.registry import available, get, register, table, unregister
 
 __all__ = [

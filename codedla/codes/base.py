@@ -16,11 +16,9 @@ A family states its class attributes and :meth:`Code._generators`, seldom more; 
 from __future__ import annotations
 
 import abc
-import hashlib
 import math
 import operator
-from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -28,22 +26,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla.blocks import Grid
-from codedla.codes import worst
+from codedla.codes import accuracy, limits
+from codedla.codes.cache import Recent
+from codedla.codes.rows import frozen, row_kronecker
 from codedla.codes.solve import Completion, Parity
 from codedla.errors import NotDecodable, UsageError
-from codedla.nodes import stride
 
-__all__ = ["Code", "error_estimate", "row_kronecker"]
+__all__ = ["Code"]
 
 Matrix = NDArray[Any]
 
 # Weights kept per code: a survivor set repeats round after round when one worker is slow.
 _CACHE_SETS = 64
 _CACHE_BYTES = 64 * 2**20
-
-# Worst amplifications found so far, by the matrices they belong to.
-_WORST_KNOWN: dict[bytes, tuple[float, tuple[int, ...]]] = {}
-_WORST_SETS = 256
 
 
 class Code(abc.ABC):
@@ -92,12 +87,12 @@ class Code(abc.ABC):
     def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
         self.n_workers = operator.index(n_workers)
         self.grid = grid
-        self.nodes = self._checked_nodes(nodes)
-        self._check_grid()
+        self.nodes = limits.checked_nodes(type(self), nodes)
+        limits.check_grid(type(self), self.n_workers, grid)
         self.active = self.active_workers(self.n_workers, grid)
         self.tolerates = self.survives(self.n_workers, grid)
         self.threshold = self.active - self.tolerates
-        self._weights_cache: OrderedDict[tuple[int, ...], Matrix] = OrderedDict()
+        self._weights_cache: Recent[Matrix] = Recent(_CACHE_SETS)
 
     # -- what a family states ------------------------------------------------------------------
 
@@ -124,6 +119,34 @@ class Code(abc.ABC):
         """Return how many of the workers get a share."""
         return n_workers
 
+    def decodable(self, responders: Collection[int]) -> bool:
+        """Tell whether the replies of these workers determine every output block.
+
+        Overridden where it matters who replied, not only how many.
+        """
+        return len({w for w in responders if w < self.active}) >= self.threshold
+
+    def _weights(self, survivors: tuple[int, ...]) -> Matrix:
+        """Return the weights (m*n, len(survivors)) of a decodable, sorted survivor set.
+
+        Overridden where something better is known than to solve for them.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            The system is singular in double precision.
+        """
+        holders = np.array([w for w in survivors if w < self.active])
+        weights = np.zeros((self.grid.outputs, len(survivors)), dtype=self.generator.dtype)
+        weights[:, : holders.size] = self.solver.weights(holders)
+        return weights
+
+    def _need(self) -> str:
+        """Name, for a message, the replies that suffice."""
+        if self.tolerates == 0:
+            return f"every one of workers 0 to {self.active - 1}"
+        return f"any {self.threshold} of its {self.active} workers"
+
     # -- generators ----------------------------------------------------------------------------
 
     @cached_property
@@ -136,7 +159,7 @@ class Code(abc.ABC):
                     f"code {self.name}: a generator of shape {(self.n_workers, width)} is due, "
                     f"got {part.shape}"
                 )
-        return _frozen(a), _frozen(b)
+        return frozen(a), frozen(b)
 
     @property
     def generator_a(self) -> Matrix:
@@ -151,7 +174,7 @@ class Code(abc.ABC):
     @cached_property
     def _system(self) -> tuple[Matrix, Matrix]:
         generator, wanted = self._unknowns()
-        return _frozen(generator), _frozen(wanted)
+        return frozen(generator), frozen(wanted)
 
     @property
     def generator(self) -> Matrix:
@@ -185,11 +208,12 @@ class Code(abc.ABC):
         block = int(self._plain[worker])
         return None if block < 0 else block
 
-    # -- decoding ------------------------------------------------------------------------------
+    @cached_property
+    def only_plain(self) -> bool:
+        """Whether every reply simply is an output block, NaN and all: nothing is ever mixed."""
+        return self.field == "real" and bool((self._plain[: self.active] >= 0).all())
 
-    def decodable(self, responders: Collection[int]) -> bool:
-        """Tell whether the replies of these workers determine every output block."""
-        return len(set(responders)) >= self.threshold
+    # -- decoding ------------------------------------------------------------------------------
 
     def weights(self, responders: Iterable[int]) -> Matrix:
         """Return the matrix that turns these workers' replies into the output blocks.
@@ -213,7 +237,6 @@ class Code(abc.ABC):
         survivors = self._survivors(responders)
         cached = self._weights_cache.get(survivors)
         if cached is not None:
-            self._weights_cache.move_to_end(survivors)
             return cached
         if not self.decodable(survivors):
             raise NotDecodable(
@@ -232,7 +255,7 @@ class Code(abc.ABC):
                 need=self.threshold,
             ) from error
         found.setflags(write=False)
-        self._remember(survivors, found)
+        self._weights_cache.put(survivors, found, _CACHE_BYTES // max(1, found.nbytes))
         return found
 
     def amplification(self, responders: Iterable[int]) -> float:
@@ -252,12 +275,12 @@ class Code(abc.ABC):
         survivors = self._survivors(responders)
         try:
             weights = self.weights(survivors)
-        except NotDecodable as error:
-            if isinstance(error.__cause__, np.linalg.LinAlgError):
+        except NotDecodable:
+            if self.decodable(survivors):
                 return math.inf
             raise
-        scaled = weights * self.norms[list(survivors)]
-        return float(np.linalg.norm(scaled)) / math.sqrt(self.grid.outputs * self.grid.p)
+        products = self.grid.outputs * self.grid.p
+        return accuracy.amplification(weights, self.norms[list(survivors)], products)
 
     def worst_amplification(self) -> tuple[float, tuple[int, ...]]:
         """Return the largest amplification of any ``K`` replies, and who replied.
@@ -270,249 +293,35 @@ class Code(abc.ABC):
 
     @cached_property
     def _worst(self) -> tuple[float, tuple[int, ...]]:
-        everyone = tuple(range(self.active))
-        if self.tolerates == 0:
-            return self.amplification(everyone), everyone
-        # Plans are made anew for every product; the search is not.
-        key = self._fingerprint()
-        if key not in _WORST_KNOWN:
-            if len(_WORST_KNOWN) >= _WORST_SETS:
-                _WORST_KNOWN.clear()
-            _WORST_KNOWN[key] = self._search_worst(everyone)
-        return _WORST_KNOWN[key]
-
-    def _search_worst(self, everyone: tuple[int, ...]) -> tuple[float, tuple[int, ...]]:
-        lost = set(worst.search(self._rate, self.active, self.tolerates, self._suspects()))
-        survivors = tuple(w for w in everyone if w not in lost)
-        return self.amplification(survivors), survivors
-
-    def digits_warning(self, eps: float = 2.0**-52, tolerance: float = 1e-6) -> str | None:
-        """Return a sentence when the worst loss pattern may cost too many digits, else None."""
-        alpha, _ = self.worst_amplification()
-        if alpha * eps <= tolerance:
-            return None
-        lost = math.log10(alpha)
-        digits = "every digit" if alpha * eps >= 0.1 else f"about {lost:.0f} digits"
-        cure = "use fewer blocks, fewer losses or more precision"
-        if self.node_choices and self.nodes != self.node_choices[0]:
-            cure = f"use --nodes {self.node_choices[0]}"
-        chosen = f" with nodes {self.nodes}" if self.nodes else ""
-        return (
-            f"code {self.name}{chosen}, {self.grid} on {self.n_workers} workers: the worst loss "
-            f"pattern amplifies rounding errors by {alpha:.1e} and loses {digits}; {cure}"
-        )
-
-    def require(self, tolerate: int) -> None:
-        """Raise UsageError unless any ``tolerate`` workers may be lost."""
-        if tolerate < 0:
-            raise UsageError(f"the number of losses to tolerate must be at least 0, got {tolerate}")
-        if tolerate <= self.tolerates:
-            return
-        cures = [f"--tolerate {self.tolerates}"]
-        smaller = self._suggestion(tolerate)
-        if smaller is not None:
-            cures.append(f"--blocks {smaller}")
-        extra = _smallest(
-            lambda n: self.survives(n, self.grid) >= tolerate,
-            self.n_workers,
-            (tolerate + 1) * self.needs(self.grid),
-        )
-        if extra is not None:
-            cures.append(f"{extra + 1} ranks")
-        raise UsageError(
-            f"code {self.name} with blocks {self.grid} on {self.n_workers} workers survives "
-            f"{self.tolerates} lost workers, {tolerate} were asked for; use {_either(cures)}"
-        )
-
-    @classmethod
-    def grids(cls, n_workers: int, tolerate: int = 0) -> list[Grid]:
-        """Return the grids on which any ``tolerate`` of ``n_workers`` workers may be lost."""
-        return [g for g in cls._possible_grids(n_workers) if cls.survives(n_workers, g) >= tolerate]
-
-    # -- inside --------------------------------------------------------------------------------
+        return accuracy.worst_amplification(self)
 
     @cached_property
-    def _parity(self) -> Parity:
-        outputs = self.grid.outputs
-        return Parity(self.generator[outputs : self.active], self.norms[outputs : self.active])
-
-    @cached_property
-    def _completion(self) -> Completion:
-        used = slice(0, self.active)
-        return Completion(self.generator[used], self.wanted, self.norms[used])
-
-    def _weights(self, survivors: tuple[int, ...]) -> Matrix:
-        """Weights of a decodable, sorted survivor set (systematic: plain blocks come first)."""
-        members = np.array(survivors)
-        replied = np.zeros(self.n_workers, dtype=bool)
-        replied[members] = True
-        if not self.systematic:
-            return self._completion.weights(members, np.nonzero(~replied[: self.active])[0])
-        outputs = self.grid.outputs
-        plain = members[members < outputs]
-        weights = np.zeros((outputs, members.size), dtype=self.generator.dtype)
-        weights[plain, np.arange(plain.size)] = 1.0
-        lost = np.nonzero(~replied[:outputs])[0]
-        if lost.size:
-            solved, known = self._parity.weights(lost, members[plain.size :] - outputs)
-            weights[lost, : plain.size] = -known[:, plain]
-            weights[lost, plain.size :] = solved
-        return weights
-
-    def _rate(self, lost: NDArray[np.integer]) -> NDArray[np.float64]:
-        """Amplification (squared, unnormalised) of loss patterns (patterns, tolerates)."""
-        return (self._parity if self.systematic else self._completion).rate(lost)
-
-    def _suspects(self) -> Iterator[NDArray[np.int64]]:
-        """Yield further loss patterns worth rating when not all can be."""
+    def solver(self) -> Parity | Completion:
+        """What turns survivor sets of the active workers into weights, and rates loss patterns."""
+        generator, norms = self.generator[: self.active], self.norms[: self.active]
         if self.systematic:
-            yield from worst.suspects(self.grid.outputs, self.tolerates)
-        else:
-            # Neighbouring evaluation points, wherever `nodes.stride` put their workers.
-            step = pow(stride(self.active, self.tolerates), -1, self.active)
-            yield worst.runs(self.active, self.tolerates, step)
-
-    def _fingerprint(self) -> bytes:
-        """What the worst amplification depends on, whoever built it."""
-        digest = hashlib.blake2b(repr((self.active, self.tolerates, self.grid)).encode())
-        for matrix in (self.generator, self.wanted, self.norms):
-            digest.update(matrix.tobytes())
-        return digest.digest()
+            return Parity(generator[self.grid.outputs :], norms[self.grid.outputs :])
+        return Completion(generator, self.wanted, norms)
 
     def _survivors(self, responders: Iterable[int]) -> tuple[int, ...]:
+        """Sort the workers, each once, and check their numbers."""
         members = tuple(sorted({operator.index(w) for w in responders}))
         if members and not (members[0] >= 0 and members[-1] < self.n_workers):
             bad = members[0] if members[0] < 0 else members[-1]
             raise UsageError(f"workers are numbered 0 to {self.n_workers - 1}, got {bad}")
         return members
 
-    def _need(self) -> str:
-        return f"any {self.threshold} of its {self.active} workers"
-
-    def _remember(self, survivors: tuple[int, ...], weights: Matrix) -> None:
-        self._weights_cache[survivors] = weights
-        room = max(1, min(_CACHE_SETS, _CACHE_BYTES // max(1, weights.nbytes)))
-        while len(self._weights_cache) > room:
-            self._weights_cache.popitem(last=False)
-
-    def _checked_nodes(self, nodes: str | None) -> str | None:
-        if nodes is None:
-            return self.node_choices[0] if self.node_choices else None
-        if nodes in self.node_choices:
-            return nodes
-        if not self.node_choices:
-            raise UsageError(
-                f"code {self.name} has no nodes to choose, got {nodes!r}; leave them out"
-            )
-        known = ", ".join(self.node_choices)
-        raise UsageError(f"nodes of code {self.name} must be one of {known}; got {nodes!r}")
-
-    def _check_grid(self) -> None:
-        if self.n_workers < 1:
-            raise UsageError(
-                f"at least 1 worker is needed, got {self.n_workers}; use 2 ranks or more"
-            )
-        grid = self.grid
-        if min(grid.m, grid.p, grid.n) < 1:
-            raise UsageError(f"numbers of blocks must be at least 1, got {grid}")
-        for dimension, of in (("m", "rows of A"), ("p", "inner dimension"), ("n", "columns of B")):
-            if getattr(grid, dimension) > 1 and dimension not in self.splits:
-                raise UsageError(
-                    f"code {self.name} does not split the {of}, blocks {grid} do; use blocks "
-                    f"{' x '.join(d if d in self.splits else '1' for d in ('m', 'p', 'n'))} "
-                    "(rows of A x inner dimension x columns of B)"
-                )
-        if self.survives(self.n_workers, grid) < 0:
-            need = self.needs(grid)
-            cure = f"{need + 1} ranks"
-            smaller = self._suggestion(0)
-            if smaller is not None:
-                cure = f"--blocks {smaller} or {cure}"
-            raise UsageError(
-                f"blocks {grid} need at least {need} workers with code {self.name}, "
-                f"there are {self.n_workers}; use {cure}"
-            )
-
-    def _suggestion(self, tolerate: int) -> Grid | None:
-        """The largest grid (then the squarest) that fits these workers and losses."""
-        return max(
-            self.grids(self.n_workers, tolerate),
-            key=lambda g: (g.m * g.p * g.n, -max(g.m, g.p, g.n), g.n),
-            default=None,
-        )
+    # -- what users are told -------------------------------------------------------------------
 
     @classmethod
-    def _possible_grids(cls, n_workers: int) -> Iterator[Grid]:
-        def sizes(dimension: str, room: int) -> range:
-            return range(1, room + 1) if dimension in cls.splits else range(1, 2)
+    def grids(cls, n_workers: int, tolerate: int = 0) -> list[Grid]:
+        """Return the grids on which any ``tolerate`` of ``n_workers`` workers may be lost."""
+        return limits.grids(cls, n_workers, tolerate)
 
-        for m in sizes("m", n_workers):
-            for n in sizes("n", n_workers // m):
-                for p in sizes("p", n_workers):
-                    grid = Grid(m, p, n)
-                    if cls.survives(n_workers, grid) < 0:
-                        break  # the threshold grows with p
-                    yield grid
+    def require(self, tolerate: int) -> None:
+        """Raise UsageError, with what would work, unless any ``tolerate`` workers may be lost."""
+        limits.check_losses(self, tolerate)
 
-
-def row_kronecker(a: Matrix, b: Matrix) -> Matrix:
-    """Return the matrix whose row ``w`` is ``kron(a[w], b[w])`` (Khatri-Rao product of rows).
-
-    Parameters
-    ----------
-    a : ndarray (N, m)
-    b : ndarray (N, n)
-
-    Returns
-    -------
-    ndarray (N, m * n)
-    """
-    product: Matrix = (a[:, :, None] * b[:, None, :]).reshape(a.shape[0], -1)
-    return product
-
-
-def error_estimate(alpha: float, eps: float, scale: float = 1.0) -> float:
-    r"""Estimate the relative error of a decoded product.
-
-    .. math:: \frac{\|\hat C - C\|_F}{\|C\|_F} \approx
-              \sqrt{1 + \alpha^2} \; \varepsilon \; \frac{\|A\|_F \|B\|_F}{\|C\|_F}
-
-    The last factor is what any product of these operands suffers from cancellation; ``alpha``
-    what decoding adds.
-
-    Parameters
-    ----------
-    alpha : float
-        :meth:`Code.amplification` of the replies used.
-    eps : float
-        Machine epsilon of the dtype the workers compute in (``numpy.finfo(dtype).eps``).
-    scale : float, optional
-        ``||A||_F ||B||_F / ||C||_F``, at least 1.
-
-    Returns
-    -------
-    float
-
-    Notes
-    -----
-    ``benchmarks/accuracy.py`` checks that the true error of products of random operands is never
-    above ten times the estimate nor below a ten-thousandth of it.
-    """
-    return math.hypot(1.0, alpha) * eps * scale
-
-
-def _frozen(matrix: Matrix) -> Matrix:
-    """A float64 or complex128 copy that nobody can write to."""
-    kind = np.complex128 if np.iscomplexobj(matrix) else np.float64
-    copy: Matrix = np.array(matrix, dtype=kind, order="C")
-    copy.setflags(write=False)
-    return copy
-
-
-def _smallest(holds: Any, start: int, stop: int) -> int | None:
-    """The least number in [start, stop] that holds, or None."""
-    return next((n for n in range(start, stop + 1) if holds(n)), None)
-
-
-def _either(choices: list[str]) -> str:
-    return choices[0] if len(choices) == 1 else f"{', '.join(choices[:-1])} or {choices[-1]}"
+    def digits_warning(self, eps: float = 2.0**-52, tolerance: float = 1e-6) -> str | None:
+        """Return a sentence when the worst loss pattern may cost too many digits, else None."""
+        return accuracy.digits_warning(self, eps, tolerance)

@@ -32,7 +32,6 @@ distributed matrix multiplication", Allerton 2019.
 
 from __future__ import annotations
 
-import math
 import random
 from functools import lru_cache
 from typing import Any
@@ -40,11 +39,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.codes import worst
-from codedla.codes.base import Code, row_kronecker
+from codedla.blocks import Grid
+from codedla.codes import accuracy
+from codedla.codes.base import Code
 from codedla.codes.khatri_rao_seeds import CHOICES
 from codedla.codes.registry import register
-from codedla.codes.solve import Parity
+from codedla.codes.rows import row_kronecker, scaled_rows
 
 __all__ = ["KhatriRao", "factors", "parity_factors"]
 
@@ -66,7 +66,7 @@ class KhatriRao(Code):
     citation = "Subramaniam, Heidarzadeh, Narayanan, Allerton 2019"
     weakness = "rare patterns of 5 lost workers cost up to 6 digits at m*n=100 (3 lost: 4 digits)"
 
-    def __init__(self, n_workers: int, grid: Any, *, nodes: str | None = None) -> None:
+    def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
         super().__init__(n_workers, grid, nodes=nodes)
         self.integral = self.tolerates <= 1
 
@@ -107,7 +107,9 @@ def factors(m: int, n: int, losses: int, choice: float | int) -> Factors:
     row = np.arange(losses)
     power = row - (losses - 1) / 2
     signs = np.where(np.outer(row % 2 == 1, negative), -1.0, 1.0)
-    return _scaled(np.exp(np.outer(power, log_a))), _scaled(signs * np.exp(np.outer(power, log_b)))
+    return scaled_rows(np.exp(np.outer(power, log_a))), scaled_rows(
+        signs * np.exp(np.outer(power, log_b))
+    )
 
 
 def _random(m: int, n: int, losses: int, seed: int) -> Factors:
@@ -118,7 +120,7 @@ def _random(m: int, n: int, losses: int, seed: int) -> Factors:
         size = (losses, width)
         signs = np.array([draw.random() < 0.5 for _ in range(losses * width)]).reshape(size)
         logs = np.array([draw.random() for _ in range(losses * width)]).reshape(size)
-        return _scaled(np.where(signs, -1.0, 1.0) * np.exp(2.0 * logs - 1.0))
+        return scaled_rows(np.where(signs, -1.0, 1.0) * np.exp(2.0 * logs - 1.0))
 
     return rows(m), rows(n)
 
@@ -133,13 +135,4 @@ def _search(m: int, n: int, losses: int) -> float | int:
 
 
 def _rated(m: int, n: int, losses: int, choice: float | int) -> float:
-    parity = row_kronecker(*factors(m, n, losses, choice))
-    return worst.of_parity(Parity(parity, np.linalg.norm(parity, axis=1)), effort=0.05)
-
-
-def _scaled(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows of norm sqrt(width): parity shares stay at the scale of the data."""
-    scaled: NDArray[np.float64] = rows * (
-        math.sqrt(rows.shape[1]) / np.linalg.norm(rows, axis=1, keepdims=True)
-    )
-    return scaled
+    return accuracy.worst_of_parity(row_kronecker(*factors(m, n, losses, choice)), effort=0.05)

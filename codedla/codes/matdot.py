@@ -59,7 +59,7 @@ class MatDot(Code):
     )
     node_choices = ("chebyshev", "unity", "equispaced")
 
-    def __init__(self, n_workers: int, grid: Any, *, nodes: str | None = None) -> None:
+    def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
         super().__init__(n_workers, grid, nodes=nodes)
         self.field = "complex" if self.nodes == "unity" else "real"
 

@@ -29,7 +29,6 @@ codes", IEEE Trans. Inf. Theory 64 (2018): the coded matrix-vector product. Fahi
 
 from __future__ import annotations
 
-import math
 import random
 from functools import lru_cache
 from typing import Any
@@ -38,10 +37,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla import nodes as points
-from codedla.codes import worst
+from codedla.blocks import Grid
+from codedla.codes import accuracy
 from codedla.codes.base import Code
 from codedla.codes.registry import register
-from codedla.codes.solve import Parity
+from codedla.codes.rows import scaled_rows
 
 __all__ = ["MDS", "parity_rows"]
 
@@ -65,7 +65,7 @@ class MDS(Code):
     )
     node_choices = ("trig", "chebyshev", "equispaced", "unity")
 
-    def __init__(self, n_workers: int, grid: Any, *, nodes: str | None = None) -> None:
+    def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
         super().__init__(n_workers, grid, nodes=nodes)
         self.systematic = self.nodes == "trig"
         self.field = "complex" if self.nodes == "unity" else "real"
@@ -115,7 +115,7 @@ def _trigonometric(blocks: int, losses: int) -> NDArray[np.float64]:
     rest = np.setdiff1d(np.arange(workers), even)
     # Neighbouring blocks lie on neighbouring workers, which fail together: part them.
     even = even[points.spread(blocks, losses)]
-    return _scaled(np.linalg.solve(frame[even].T, frame[rest].T).T)
+    return scaled_rows(np.linalg.solve(frame[even].T, frame[rest].T).T)
 
 
 def _better_of(rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -143,16 +143,8 @@ def _orthonormal(blocks: int, losses: int, seed: int) -> NDArray[np.float64]:
     tall, thin = max(blocks, losses), min(blocks, losses)
     numbers = np.array([draw.random() - 0.5 for _ in range(tall * thin)]).reshape(tall, thin)
     columns = np.linalg.qr(numbers)[0]
-    return _scaled(columns.T if losses <= blocks else columns)
+    return scaled_rows(columns.T if losses <= blocks else columns)
 
 
 def _worst(rows: NDArray[np.float64], effort: float) -> float:
-    return worst.of_parity(Parity(rows, np.linalg.norm(rows, axis=1)), effort)
-
-
-def _scaled(rows: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Rows of norm sqrt(k): parity shares stay at the scale of the data."""
-    scaled: NDArray[np.float64] = rows * (
-        math.sqrt(rows.shape[1]) / np.linalg.norm(rows, axis=1, keepdims=True)
-    )
-    return scaled
+    return accuracy.worst_of_parity(rows, effort)

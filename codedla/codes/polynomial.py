@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla import nodes as points
+from codedla.blocks import Grid
 from codedla.codes.base import Code
 from codedla.codes.registry import register
 
@@ -51,7 +52,7 @@ class Polynomial(Code):
     )
     node_choices = ("unity", "chebyshev", "equispaced")
 
-    def __init__(self, n_workers: int, grid: Any, *, nodes: str | None = None) -> None:
+    def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
         super().__init__(n_workers, grid, nodes=nodes)
         self.field = "complex" if self.nodes == "unity" else "real"
 

@@ -67,10 +67,5 @@ class Replication(Code):
         weights[block, first] = 1.0
         return weights
 
-    def worst_amplification(self) -> tuple[float, tuple[int, ...]]:
-        """Return 1: whoever replies, replies are copied."""
-        survivors = tuple(range(self.threshold))
-        return self.amplification(survivors), survivors
-
     def _need(self) -> str:
         return f"a copy of each of its {self.grid.outputs} blocks"

@@ -12,8 +12,8 @@ choice and they are the plain inverse.
   ``O(s^3 + s N K')`` instead of ``O(K'^3)``. Where the whole ``G`` is ill-conditioned (equispaced
   points) or most of it is lost, the survivors' rows are factorised afresh.
 
-Both can rate many loss patterns at once (``rate``), which the search for the worst pattern
-and the search for good parities live on.
+Both give the weights of a survivor set (``weights``) and rate many loss patterns at once
+(``rate``), which the search for the worst pattern and the search for good parities live on.
 """
 
 from __future__ import annotations
@@ -59,7 +59,26 @@ class Parity:
         # lost blocks contribute is taken off where it is used.
         self.noise = np.diag(norms**2) + parity @ parity.conj().T
 
-    def weights(self, lost: Indices, have: Indices) -> tuple[Matrix, Matrix]:
+    def weights(self, survivors: Indices) -> Matrix:
+        """Return the weights (k, len(survivors)); survivors are sorted, so plain ones come first.
+
+        Raises
+        ------
+        numpy.linalg.LinAlgError
+            The system is singular in double precision.
+        """
+        blocks = self.parity.shape[1]
+        plain, have = survivors[survivors < blocks], survivors[survivors >= blocks] - blocks
+        weights = np.zeros((blocks, len(survivors)), dtype=self.parity.dtype)
+        weights[plain, np.arange(plain.size)] = 1.0
+        lost = _others(plain, blocks)
+        if lost.size:
+            solved, known = self.recovery(lost, have)
+            weights[lost, : plain.size] = -known[:, plain]
+            weights[lost, plain.size :] = solved
+        return weights
+
+    def recovery(self, lost: Indices, have: Indices) -> tuple[Matrix, Matrix]:
         """Return ``V`` and ``V @ P[have]``: lost blocks = ``V (y_have - P[have, plain] x_plain)``.
 
         Parameters
@@ -91,7 +110,7 @@ class Parity:
         _require_exact(known[:, lost], np.eye(len(lost)))
         return solved, known
 
-    def rate(self, lost: NDArray[np.integer]) -> NDArray[np.float64]:
+    def rate(self, lost: Indices) -> NDArray[np.float64]:
         """Return the squared noise summed over the outputs, for many patterns at the threshold.
 
         Parameters
@@ -119,15 +138,13 @@ class Parity:
                 rated[group[part]] = total + blocks - size
         return rated
 
-    def _recovered(
-        self, lost: NDArray[np.integer], have: NDArray[np.integer]
-    ) -> NDArray[np.float64]:
+    def _recovered(self, lost: Indices, have: Indices) -> NDArray[np.float64]:
         """Return the squared noise of the recovered blocks for many patterns, summed over them.
 
         Parameters
         ----------
         lost, have : ndarray (patterns, e) of int
-            As in :meth:`weights`, as many rows as lost blocks.
+            As in :meth:`recovery`, as many rows as lost blocks.
 
         Returns
         -------
@@ -191,15 +208,16 @@ class Completion:
         gram: Matrix = left.conj().T @ left
         return gram
 
-    def weights(self, survivors: NDArray[np.integer], lost: NDArray[np.integer]) -> Matrix:
-        """Return the weights (outputs, len(survivors)) for these survivors; ``lost`` is the rest.
+    def weights(self, survivors: Indices) -> Matrix:
+        """Return the weights (outputs, len(survivors)) for these survivors, sorted.
 
         Raises
         ------
         numpy.linalg.LinAlgError
             The system is singular in double precision.
         """
-        size = self.generator.shape[1]
+        workers, size = self.generator.shape
+        lost = _others(survivors, workers)
         if 2 * len(lost) > size or self._ill_conditioned:
             rows = self.generator[survivors]
             q, r = np.linalg.qr(rows)
@@ -219,7 +237,7 @@ class Completion:
                 scaled = scaled - left[:, lost] @ (filler @ known)
         return scaled / self.scale[survivors]
 
-    def rate(self, lost: NDArray[np.integer]) -> NDArray[np.float64]:
+    def rate(self, lost: Indices) -> NDArray[np.float64]:
         """Return the squared noise summed over the outputs, for many patterns at the threshold.
 
         Parameters
@@ -239,7 +257,7 @@ class Completion:
         parts = _batches(lost.shape[0], min(workers - size, size))
         return np.concatenate([self._rated(lost[part]) for part in parts])
 
-    def _rated(self, lost: NDArray[np.integer]) -> NDArray[np.float64]:
+    def _rated(self, lost: Indices) -> NDArray[np.float64]:
         workers, size = self.generator.shape
         if workers - size <= size:
             left, checks = self._split
@@ -269,6 +287,13 @@ def _refine(weights: Matrix, rows: Matrix, wanted: Matrix, inverse: Matrix) -> M
         residual = wanted - weights.astype(wide) @ exact
         weights = weights + residual.astype(rows.dtype) @ inverse
     return weights
+
+
+def _others(chosen: Indices, count: int) -> NDArray[np.intp]:
+    """The numbers below ``count`` that are not ``chosen``."""
+    left = np.ones(count, dtype=bool)
+    left[chosen] = False
+    return np.nonzero(left)[0]
 
 
 def _require_exact(product: Matrix, expected: Matrix) -> None:

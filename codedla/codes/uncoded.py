@@ -57,10 +57,3 @@ class Uncoded(Code):
         a[block, block // n] = 1.0
         b[block, block % n] = 1.0
         return a, b
-
-    def decodable(self, responders: Any) -> bool:
-        """Tell whether every worker that holds a block replied."""
-        return sum(w < self.active for w in set(responders)) == self.active
-
-    def _need(self) -> str:
-        return f"every one of workers 0 to {self.active - 1}"

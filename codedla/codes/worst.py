@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.codes.solve import Parity
-
-__all__ = ["of_parity", "runs", "search", "suspects"]
+__all__ = ["runs", "search", "suspects"]
 
 Patterns = NDArray[np.int64]
 
 _EXHAUSTIVE = 100_000  # at most this many patterns are tried one by one
-_RARE = 250_000
+_RARE = 250_000  # size of a sample of rare patterns
 _SAMPLE = 4_000
 _WORK = 1e8  # bound on patterns * (matrix size) ** 3
 _KEYS = 4_000_000  # random numbers drawn for one sample at most
@@ -89,15 +87,26 @@ def _thinned(group: Patterns, limit: int) -> Patterns:
     return group[np.linspace(0, len(group) - 1, min(len(group), limit)).astype(int)]
 
 
-def suspects(blocks: int, parities: int, limit: int = _RARE) -> list[Patterns]:
-    """Return patterns of a systematic code that only just leave enough parities.
+def suspects(blocks: int, parities: int, effort: float = 1.0) -> Iterator[Patterns]:
+    """Yield patterns of a systematic code that only just leave enough parities.
 
-    Two or three plain blocks are lost and as many parities spared: all such patterns, or about
-    ``limit`` of each kind. Two or three nearly dependent columns of as many parity rows are rare
-    and ruinous, and samples of all losses seldom contain any.
+    Two or three plain blocks are lost and as many parities spared: all such patterns, or a sample
+    of each kind. Two or three nearly dependent columns of as many parity rows are rare and ruinous,
+    and samples of all losses seldom contain any.
+
+    Parameters
+    ----------
+    blocks, parities : int
+        Numbers of plain and of parity workers.
+    effort : float, optional
+        Scales the size of the samples.
+
+    Yields
+    ------
+    ndarray (count, parities)
     """
-    sizes = range(2, 1 + min(3, blocks, parities))
-    return [_partial(blocks, parities, size, limit) for size in sizes]
+    for size in range(2, 1 + min(3, blocks, parities)):
+        yield _partial(blocks, parities, size, int(_RARE * effort))
 
 
 def _partial(blocks: int, parities: int, size: int, limit: int) -> Patterns:
@@ -119,21 +128,6 @@ def _subsets(rng: np.random.Generator, count: int, size: int, limit: int) -> Pat
     if math.comb(count, size) <= limit:
         return np.array(list(itertools.combinations(range(count), size)))
     return _sample(rng, count, size, limit)
-
-
-def of_parity(parity: Parity, effort: float = 1.0) -> float:
-    """Return the worst amplification found of a systematic code (outputs all of one scale).
-
-    Parameters
-    ----------
-    parity : Parity
-    effort : float, optional
-        As in :func:`search`.
-    """
-    losses, blocks = parity.parity.shape
-    rare = suspects(blocks, losses, int(_RARE * effort))
-    lost = search(parity.rate, blocks + losses, losses, rare, effort)
-    return math.sqrt(parity.rate(np.array([lost]))[0] / blocks)
 
 
 def runs(workers: int, losses: int, gap: int) -> Patterns:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla.blocks import Split
-from codedla.codes.base import error_estimate
+from codedla.codes import error_estimate
 from codedla.engine import arithmetic
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import Decoder, make_decoder

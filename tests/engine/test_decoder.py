@@ -9,7 +9,7 @@ import pytest
 
 from codedla import codes
 from codedla.blocks import Grid, Split
-from codedla.codes.base import error_estimate
+from codedla.codes import error_estimate
 from codedla.engine import arithmetic
 from codedla.engine.decoder import (
     DenseDecoder,

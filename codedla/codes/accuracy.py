@@ -1,0 +1,161 @@
+"""How many digits a code costs: amplification, its worst case, and what is said about it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla.codes import worst
+from codedla.codes.cache import Recent
+from codedla.codes.solve import Parity
+from codedla.nodes import stride
+
+if TYPE_CHECKING:
+    from codedla.codes.base import Code
+
+__all__ = [
+    "amplification",
+    "digits_warning",
+    "error_estimate",
+    "worst_amplification",
+    "worst_of_parity",
+]
+
+# Plans are made anew for every product; the search for the worst survivor set is not.
+_KNOWN: Recent[tuple[float, tuple[int, ...]]] = Recent(256)
+
+
+def amplification(weights: NDArray[Any], norms: NDArray[np.float64], products: int) -> float:
+    r"""Return the RMS gain of the replies' rounding errors on the way to the output.
+
+    .. math:: \alpha = \sqrt{\frac1{products} \sum_{o} \sum_i |W_{oi}|^2 r_i^2}
+
+    Parameters
+    ----------
+    weights : ndarray (outputs, replies)
+    norms : ndarray (replies,)
+        Noise scale ``r_i`` of each reply.
+    products : int
+        Number ``m n p`` of block products of the uncoded computation.
+
+    Returns
+    -------
+    float
+    """
+    return float(np.linalg.norm(weights * norms)) / math.sqrt(products)
+
+
+def worst_amplification(code: Code) -> tuple[float, tuple[int, ...]]:
+    """Return the largest amplification of any ``K`` replies, and who replied.
+
+    Every set is tried when there are few; see :mod:`codedla.codes.worst` for what is done else.
+    Found once per generator, however many objects have it.
+    """
+    if code.tolerates == 0 or code.only_plain:
+        # One survivor set only, or copies, which are all alike.
+        survivors = tuple(range(code.threshold))
+        return code.amplification(survivors), survivors
+    key = _fingerprint(code)
+    found = _KNOWN.get(key)
+    if found is None:
+        rate = code.solver.rate
+        lost = set(worst.search(rate, code.active, code.tolerates, _suspects(code)))
+        survivors = tuple(w for w in range(code.active) if w not in lost)
+        found = code.amplification(survivors), survivors
+        _KNOWN.put(key, found)
+    return found
+
+
+def worst_of_parity(rows: NDArray[np.float64], effort: float = 1.0) -> float:
+    """Return the worst amplification found of a systematic code with these parity rows.
+
+    For families that search for good rows; outputs all of one scale.
+
+    Parameters
+    ----------
+    rows : ndarray (s, k)
+    effort : float, optional
+        As in :func:`codedla.codes.worst.search`.
+    """
+    losses, blocks = rows.shape
+    parity = Parity(rows, np.linalg.norm(rows, axis=1))
+    rare = worst.suspects(blocks, losses, effort)
+    lost = worst.search(parity.rate, blocks + losses, losses, rare, effort)
+    return math.sqrt(parity.rate(np.array([lost]))[0] / blocks)
+
+
+def digits_warning(code: Code, eps: float, tolerance: float) -> str | None:
+    """Return a sentence when ``alpha * eps`` of the worst loss is above the tolerance, else None.
+
+    Parameters
+    ----------
+    code : Code
+    eps : float
+        Machine epsilon of the dtype the workers compute in.
+    tolerance : float
+    """
+    alpha, _ = code.worst_amplification()
+    if alpha * eps <= tolerance:
+        return None
+    digits = "every digit" if alpha * eps >= 0.1 else f"about {math.log10(alpha):.0f} digits"
+    cure = "use fewer blocks, fewer losses or more precision"
+    if code.node_choices and code.nodes != code.node_choices[0]:
+        cure = f"use --nodes {code.node_choices[0]}"
+    chosen = f" with nodes {code.nodes}" if code.nodes else ""
+    return (
+        f"code {code.name}{chosen}, {code.grid} on {code.n_workers} workers: the worst loss "
+        f"pattern amplifies rounding errors by {alpha:.1e} and loses {digits}; {cure}"
+    )
+
+
+def error_estimate(alpha: float, eps: float, scale: float = 1.0) -> float:
+    r"""Estimate the relative error of a decoded product.
+
+    .. math:: \frac{\|\hat C - C\|_F}{\|C\|_F} \approx
+              \sqrt{1 + \alpha^2} \; \varepsilon \; \frac{\|A\|_F \|B\|_F}{\|C\|_F}
+
+    The last factor is what any product of these operands suffers from cancellation; ``alpha``
+    what decoding adds.
+
+    Parameters
+    ----------
+    alpha : float
+        :meth:`Code.amplification` of the replies used.
+    eps : float
+        Machine epsilon of the dtype the workers compute in (``numpy.finfo(dtype).eps``).
+    scale : float, optional
+        ``||A||_F ||B||_F / ||C||_F``, at least 1.
+
+    Returns
+    -------
+    float
+
+    Notes
+    -----
+    ``benchmarks/accuracy.py`` checks that the true error of products of random operands is never
+    above ten times the estimate nor below a ten-thousandth of it.
+    """
+    return math.hypot(1.0, alpha) * eps * scale
+
+
+def _suspects(code: Code) -> Iterator[NDArray[np.int64]]:
+    """Loss patterns worth rating when not all can be."""
+    if code.systematic:
+        yield from worst.suspects(code.grid.outputs, code.tolerates)
+    else:
+        # Neighbouring evaluation points, wherever `nodes.stride` put their workers.
+        step = pow(stride(code.active, code.tolerates), -1, code.active)
+        yield worst.runs(code.active, code.tolerates, step)
+
+
+def _fingerprint(code: Code) -> bytes:
+    """What the worst amplification depends on, whoever built it."""
+    digest = hashlib.blake2b(repr((code.active, code.tolerates, code.grid)).encode())
+    for matrix in (code.generator, code.wanted, code.norms):
+        digest.update(matrix.tobytes())
+    return digest.digest()
