@@ -21,7 +21,7 @@ from codedla.codes import registry
 from codedla.codes.base import Code
 from codedla.errors import UsageError
 
-__all__ = ["Choice", "Request", "choose", "default_tolerate", "only_plain"]
+__all__ = ["Choice", "Request", "choose", "default_tolerate"]
 
 FLOPS = 2e10
 """Assumed speed of one worker, flop/s: only the ratio to the bandwidth matters here."""
@@ -87,9 +87,9 @@ def choose(request: Request) -> Choice:
         except UsageError as error:
             refused.append(str(error))
             continue
-        if request.exact_integers and not (code.integral or only_plain(code)):
+        if request.exact_integers and not (code.integral or code.only_plain):
             continue
-        if request.check_accuracy and request.eps and not only_plain(code):
+        if request.check_accuracy and request.eps and not code.only_plain:
             alpha = code.worst_amplification()[0]
             if alpha * request.eps > request.tolerance:
                 refused.append(
@@ -165,37 +165,26 @@ def _one_sided(request: Request) -> bool:
 
 
 def _named(request: Request) -> Choice:
-    family = registry.get(request.code)
+    code = _build(request, request.code, _grids(request, request.code))
     warnings = []
-    if request.plain_only and not issubclass(family, tuple(_plain_families())):
+    if request.plain_only and not code.only_plain:
         raise UsageError(
             "entries are NaN, Inf or so large that coded sums could overflow, and code "
             f"{request.code!r} would spread them to other entries; use code='replication', "
             "code='uncoded' or code='auto'"
         )
-    code = _build(request, request.code, _grids(request, request.code))
-    if request.exact_integers and not (code.integral or only_plain(code)):
+    if request.exact_integers and not (code.integral or code.only_plain):
         raise UsageError(
             f"integer entries this large are not exact in code {request.code!r}; use "
             "code='replication', code='khatri-rao' with tolerate=1, or cast to float64"
         )
-    unusual = bool(family.node_choices) and code.nodes != family.node_choices[0]
-    if request.eps and (unusual or request.check_accuracy) and not only_plain(code):
+    unusual = bool(code.node_choices) and code.nodes != code.node_choices[0]
+    if request.eps and (unusual or request.check_accuracy) and not code.only_plain:
         warning = code.digits_warning(request.eps, request.tolerance)
         if warning and request.strict:
             raise UsageError(f"the result must be exact; {warning}; or use code='replication'")
         warnings += [warning] if warning else []
     return Choice(code, _reason(request, code, "asked for"), tuple(warnings))
-
-
-def _plain_families() -> Iterator[type[Code]]:
-    yield registry.get("uncoded")
-    yield registry.get("replication")
-
-
-def only_plain(code: Code) -> bool:
-    """Tell whether every reply is a plain block, as accurate as any product of these operands."""
-    return all(code.plain_block(w) is not None for w in range(code.active))
 
 
 def _grids(request: Request, name: str) -> Iterator[Grid]:
@@ -207,7 +196,7 @@ def _grids(request: Request, name: str) -> Iterator[Grid]:
     rows, inner, cols = request.shape
     allowed = family.grids(request.n_workers, _tolerate_by(request, family))
     limits = (max(rows, 1), max(inner, 1), max(cols, 1))
-    fitting = [g for g in allowed if (g.m, g.p, g.n) <= limits and _fits(g, limits)]
+    fitting = [grid for grid in allowed if _fits(grid, limits)]
     yield from sorted(fitting or allowed, key=lambda grid: _seconds(request, grid))
 
 

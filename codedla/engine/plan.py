@@ -324,7 +324,7 @@ def make_plan(
         compute=compute,
         pool_workers=n_workers,
         # Copies cannot be made better by waiting for one more.
-        tolerance=max(limit, 2 * request.eps) if choose.only_plain(chosen.code) else limit,
+        tolerance=max(limit, 2 * request.eps) if chosen.code.only_plain else limit,
         reason=chosen.reason,
         warnings=chosen.warnings,
         density=density,

@@ -179,8 +179,7 @@ class CodedMatrix:
         if b.shape[0] != self.shape[1]:
             raise UsageError(f"x must have {self.shape[1]} entries; got {b.shape[0]}")
         # The code was chosen for a finite A; what x holds is known only now.
-        plain = all(self.plan.code.plain_block(w) is not None for w in range(self.plan.code.active))
-        if not plain and not combinable(self._a, b, self.plan.dtype):
+        if not self.plan.code.only_plain and not combinable(self._a, b, self.plan.dtype):
             raise UsageError(
                 f"x must be finite and not so large that sums could overflow: code "
                 f"{self.plan.code.name!r} would spread NaN or Inf to other entries; "
