@@ -30,7 +30,10 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from codedla.errors import UsageError
+
 __all__ = [
+    "at_workers",
     "chebyshev",
     "chebyshev_basis",
     "equispaced",
@@ -220,3 +223,39 @@ def stride(count: int, losses: int) -> int:
 def spread(count: int, losses: int) -> NDArray[np.int64]:
     """Return the point number of every worker, ``(i * stride(count, losses)) % count``."""
     return (np.arange(count, dtype=np.int64) * stride(count, losses)) % count
+
+
+def at_workers(
+    name: str | None, degrees: NDArray[np.integer], count: int, losses: int
+) -> FloatArray | ComplexArray:
+    """Return functions of the given degrees at one point per worker, neighbours far apart.
+
+    Parameters
+    ----------
+    name : {"unity", "chebyshev", "equispaced"}
+        The points. At Chebyshev points the functions are the normalised Chebyshev polynomials,
+        else powers.
+    degrees : ndarray (c,) of int
+    count : int
+        Number of workers and points.
+    losses : int
+        Number of losses to be survived; see :func:`stride`.
+
+    Returns
+    -------
+    ndarray (count, c)
+        complex128 for "unity", else float64.
+
+    Raises
+    ------
+    UsageError
+        Any other name, or None.
+    """
+    place = spread(count, losses)
+    if name == "unity":
+        return unity_powers(place, degrees, count)
+    if name == "chebyshev":
+        return chebyshev_basis(place, degrees, count)
+    if name == "equispaced":
+        return monomials(equispaced(count)[place], degrees)
+    raise UsageError(f"points are unity, chebyshev or equispaced; got {name!r}")

@@ -20,19 +20,16 @@ from codedla.errors import NotDecodable, UsageError
 SEED = 58_271
 MOST_SETS = 60  # survivor sets tried per code object; all of them when there are fewer
 
-# Grids to try, by the dimensions a family can cut; (m, p, n).
-GRIDS = {
-    ("m", "n"): [(1, 1, 1), (1, 1, 2), (2, 1, 2), (2, 1, 3), (3, 1, 3)],
-    ("m",): [(1, 1, 1), (2, 1, 1), (3, 1, 1), (6, 1, 1)],
-    ("p",): [(1, 1, 1), (1, 2, 1), (1, 3, 1)],
-    ("m", "p", "n"): [(1, 1, 1), (2, 1, 2), (1, 2, 1), (2, 2, 2), (2, 3, 1)],
-}
-LARGE = {
-    ("m", "n"): (5, 1, 6),
-    ("m",): (30, 1, 1),
-    ("p",): (1, 14, 1),
-    ("m", "p", "n"): (3, 2, 4),
-}
+# Blocks a dimension, by the number of dimensions that the family cuts.
+SMALL = {1: (1, 2, 3, 6), 2: (1, 2, 3), 3: (1, 2)}
+LARGE = {1: 20, 2: 5, 3: 3}
+
+
+def small_grids(code_cls: type[Code]) -> Iterator[Grid]:
+    """Grids of few blocks, the one of most blocks last."""
+    sizes = SMALL[len(code_cls.splits)]
+    for shape in itertools.product(*(sizes if d in code_cls.splits else (1,) for d in "mpn")):
+        yield Grid(*shape)
 
 
 def enough_workers(code_cls: type[Code], grid: Grid, losses: int) -> int | None:
@@ -44,16 +41,17 @@ def enough_workers(code_cls: type[Code], grid: Grid, losses: int) -> int | None:
 def small_codes(code_cls: type[Code]) -> Iterator[Code]:
     """Every node choice on small grids, with 0 to 3 losses."""
     for nodes in code_cls.node_choices or (None,):
-        for shape in GRIDS[code_cls.splits]:
+        for grid in small_grids(code_cls):
             for losses in range(4):
-                workers = enough_workers(code_cls, Grid(*shape), losses)
+                workers = enough_workers(code_cls, grid, losses)
                 if workers is not None:
-                    yield code_cls(workers, Grid(*shape), nodes=nodes)
+                    yield code_cls(workers, grid, nodes=nodes)
 
 
 def large_codes(code_cls: type[Code]) -> Iterator[Code]:
     """The default nodes on a larger grid."""
-    grid = Grid(*LARGE[code_cls.splits])
+    size = LARGE[len(code_cls.splits)]
+    grid = Grid(*(size if d in code_cls.splits else 1 for d in "mpn"))
     for losses in (1, 2, 4):
         workers = enough_workers(code_cls, grid, losses)
         if workers is not None:
@@ -364,6 +362,6 @@ def test_large(name: str, check) -> None:
 @pytest.mark.parametrize("name", available())
 def test_shapes_that_do_not_divide(name: str, shape: tuple[int, int, int]) -> None:
     code_cls = get(name)
-    grid = Grid(*GRIDS[code_cls.splits][-1])
+    *_, grid = small_grids(code_cls)
     workers = enough_workers(code_cls, grid, 1) or code_cls.needs(grid)
     check_round_trip(code_cls(workers, grid), shape)

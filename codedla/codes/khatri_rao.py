@@ -72,7 +72,7 @@ class KhatriRao(Code):
 
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
         m, n = self.grid.m, self.grid.n
-        a, b = parity_factors(m, n, self.n_workers - m * n)
+        a, b = parity_factors(m, n, self.tolerates)
         block = np.arange(m * n)
         return (
             np.concatenate([np.eye(m)[block // n], a]),

@@ -69,13 +69,7 @@ class MatDot(Code):
         return 2 * grid.p - 1
 
     def _evaluate(self, degrees: NDArray[np.integer]) -> NDArray[Any]:
-        workers = self.n_workers
-        place = points.spread(workers, workers - self.needs(self.grid))
-        if self.nodes == "chebyshev":
-            return points.chebyshev_basis(place, degrees, workers)
-        if self.nodes == "unity":
-            return points.unity_powers(place, degrees, workers)
-        return points.monomials(points.equispaced(workers)[place], degrees)
+        return points.at_workers(self.nodes, degrees, self.n_workers, self.tolerates)
 
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
         degrees = np.arange(self.grid.p)

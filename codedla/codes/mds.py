@@ -75,14 +75,10 @@ class MDS(Code):
         blocks, workers = self.grid.m, self.n_workers
         everybody = np.ones((workers, 1))
         if self.nodes == "trig":
-            parity = parity_rows(blocks, workers - blocks)
+            parity = parity_rows(blocks, self.tolerates)
             return np.concatenate([np.eye(blocks), parity]), everybody
-        place, degree = points.spread(workers, workers - blocks), np.arange(blocks)
-        if self.nodes == "chebyshev":
-            return points.chebyshev_basis(place, degree, workers), everybody
-        if self.nodes == "unity":
-            return points.unity_powers(place, degree, workers), everybody
-        return points.monomials(points.equispaced(workers)[place], degree), everybody
+        degrees = np.arange(blocks)
+        return points.at_workers(self.nodes, degrees, workers, self.tolerates), everybody
 
 
 @lru_cache(maxsize=64)

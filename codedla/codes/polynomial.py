@@ -57,15 +57,9 @@ class Polynomial(Code):
         self.field = "complex" if self.nodes == "unity" else "real"
 
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        m, n, workers = self.grid.m, self.grid.n, self.n_workers
-        place = points.spread(workers, workers - m * n)
+        m, n = self.grid.m, self.grid.n
         a, b = np.arange(m), m * np.arange(n)
-        if self.nodes == "unity":
-            return points.unity_powers(place, a, workers), points.unity_powers(place, b, workers)
-        if self.nodes == "chebyshev":
-            return (
-                points.chebyshev_basis(place, a, workers),
-                points.chebyshev_basis(place, b, workers),
-            )
-        x = points.equispaced(workers)[place]
-        return points.monomials(x, a), points.monomials(x, b)
+        return self._evaluate(a), self._evaluate(b)
+
+    def _evaluate(self, degrees: NDArray[np.integer]) -> NDArray[Any]:
+        return points.at_workers(self.nodes, degrees, self.n_workers, self.tolerates)

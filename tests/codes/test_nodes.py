@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from codedla import nodes
+from codedla.errors import UsageError
 
 COUNTS = [1, 2, 3, 4, 5, 8, 12, 97, 100, 1000]
 
@@ -106,3 +107,18 @@ def test_stride_saves_five_digits_when_neighbours_fail() -> None:
     spread = nodes.unity_powers(nodes.spread(count, losses)[survivors], exponents, count)
     assert np.linalg.cond(plain) > 1e5
     assert np.linalg.cond(spread) < 5
+
+
+def test_functions_at_workers() -> None:
+    degrees, place = np.array([0, 3, 1]), nodes.spread(9, 3)
+    assert len(set(place.tolist())) == 9 and place[1] != 1
+    unity = nodes.at_workers("unity", degrees, 9, 3)
+    assert np.abs(unity - nodes.unity(9)[place, None] ** degrees).max() < 1e-15
+    x = nodes.chebyshev(9)[place]
+    found = nodes.at_workers("chebyshev", degrees, 9, 3)
+    expected = np.column_stack([np.ones(9), math.sqrt(2) * (4 * x**3 - 3 * x), math.sqrt(2) * x])
+    assert np.abs(found - expected).max() < 1e-14
+    x = nodes.equispaced(9)[place]
+    assert np.array_equal(nodes.at_workers("equispaced", degrees, 9, 3), x[:, None] ** degrees)
+    with pytest.raises(UsageError, match="unity, chebyshev or equispaced; got 'trig'"):
+        nodes.at_workers("trig", degrees, 9, 3)

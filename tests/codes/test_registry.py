@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
 import numpy as np
@@ -53,6 +54,29 @@ def test_third_parties_register_at_run_time(registered) -> None:
     code = registered(5, Grid(3, 1, 1))
     for survivors in ((0, 1, 2), (1, 3, 4), (0, 1, 3, 4)):
         assert code.weights(survivors) @ code.generator[list(survivors)] == pytest.approx(np.eye(3))
+
+
+def test_workers_without_a_share_are_not_counted() -> None:
+    """A coded, not systematic family that gives only the first five workers a share."""
+
+    def generators(self: Code) -> tuple[np.ndarray, np.ndarray]:
+        a = np.zeros((self.n_workers, self.grid.m))
+        a[: self.active] = np.vander(np.linspace(1, 2, self.active), self.grid.m)
+        return a, np.ones((self.n_workers, 1))
+
+    family = third_party(
+        _generators=generators,
+        active_workers=classmethod(lambda cls, n_workers, grid: min(5, n_workers)),
+        survives=classmethod(lambda cls, n_workers, grid: min(5, n_workers) - grid.m),
+    )
+    code = family(8, Grid(3, 1, 1))
+    assert (code.active, code.threshold, code.tolerates) == (5, 3, 2)
+    assert not code.decodable([0, 1, 5, 6, 7]) and code.decodable([0, 1, 4])
+    weights = code.weights([0, 1, 4, 6, 7])
+    assert np.array_equal(weights, np.hstack([code.weights([0, 1, 4]), np.zeros((3, 2))]))
+    alpha, survivors = code.worst_amplification()
+    everything = itertools.combinations(range(5), 3)
+    assert alpha == max(map(code.amplification, everything)) and max(survivors) < 5
 
 
 def test_duplicates_are_refused(registered) -> None:

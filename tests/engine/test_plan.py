@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import codedla
+from codedla.codes import Code, register, unregister
 from codedla.engine.choose import default_tolerate
 from codedla.engine.plan import Plan, compute_dtype, make_plan, unit_roundoff
 from codedla.errors import CodedlaWarning, UsageError
@@ -268,3 +269,27 @@ def test_a_weak_code_warns():
 def test_a_tolerance_that_a_named_code_misses_warns():
     assert plan(code="polynomial", nodes="unity").warnings == ()
     assert plan(code="polynomial", tolerance=1e-17).warnings
+
+
+def test_a_family_of_copies_from_elsewhere_may_carry_nan():
+    @register
+    class Mirrored(Code):
+        """Copies, the second half in reverse."""
+
+        name = "mirrored"
+        splits = ("m",)
+        threshold_formula = "N - 1"
+        citation = "nobody"
+        weakness = "a test"
+        systematic = True
+        _generators = lambda self: (  # noqa: E731
+            np.concatenate([np.eye(self.grid.m), np.eye(self.grid.m)[::-1]]),
+            np.ones((2 * self.grid.m, 1)),
+        )
+        survives = classmethod(lambda cls, n_workers, grid: 1 if n_workers == 2 * grid.m else -1)
+
+    try:
+        made = plan(10, 10, 10, workers=6, plain_only=True, code="mirrored")
+    finally:
+        unregister("mirrored")
+    assert made.code.only_plain and made.grid.m == 3
