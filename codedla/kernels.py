@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from codedla import _reference
+from codedla import _reference, layouts
 from codedla.errors import CodedlaWarning, UsageError
 
 __all__ = [
@@ -40,7 +40,6 @@ __all__ = [
 Array = NDArray[Any]
 
 _ISA_NUMBERS = {"baseline": 0, "avx2": 1, "avx512": 2}
-_DTYPES = tuple(np.dtype(name) for name in ("float32", "float64", "complex64", "complex128"))
 _LINE = 64
 # Below this many bytes of blocks a second thread costs more than it brings.
 _THREAD_BYTES = 1 << 20
@@ -159,178 +158,50 @@ def aligned_empty(shape: int | Sequence[int], dtype: DTypeLike = np.float64) -> 
     return raw[start : start + size].view(dtype).reshape(dims)
 
 
-# --- checks -------------------------------------------------------------------------------------
+# --- block kernels ------------------------------------------------------------------------------
 
 
-def _check_blocks(role: str, blocks: Sequence[Array], like: Array) -> None:
-    """Same shape and dtype for all; ``like`` gives both."""
-    for index, block in enumerate(blocks):
-        if not isinstance(block, np.ndarray):
-            raise UsageError(
-                f"{role}[{index}] must be a NumPy array, got {type(block).__name__}; "
-                "wrap it with numpy.asarray"
-            )
-        if block.dtype != like.dtype or block.shape != like.shape:
-            raise UsageError(
-                f"all blocks must have one shape and one dtype: {role}[{index}] is "
-                f"{block.shape} {block.dtype}, expected {like.shape} {like.dtype}; "
-                "pad or convert the blocks"
-            )
-    if like.dtype not in _DTYPES:
-        raise UsageError(
-            f"blocks must be float32, float64, complex64 or complex128, got {like.dtype}; "
-            "convert them with astype"
-        )
-    if like.ndim not in (1, 2):
-        raise UsageError(f"blocks must be 1-D or 2-D, got {like.ndim}-D; reshape them")
+def _run(
+    kernel: Callable[[list[Array], list[Array], int, int], None],
+    ins: list[Array],
+    outs: list[Array],
+    *,
+    fresh: bool,
+    in_place: bool,
+    threads: int,
+) -> None:
+    """Call ``kernel(ins, outs, first, last)`` on memory it can use, over all columns.
 
+    Parameters
+    ----------
+    kernel : callable
+    ins, outs : list of ndarrays of one shape and dtype
+    fresh : bool
+        The old contents of the outputs are not read.
+    in_place : bool
+        An output that is exactly an input is harmless.
+    threads : int
 
-def _as_list(role: str, blocks: Any) -> list[Array]:
-    if isinstance(blocks, np.ndarray) and blocks.ndim < 2:
-        raise UsageError(
-            f"{role} must be a list of separate arrays, got one {blocks.ndim}-D array; "
-            "write [array]"
-        )
-    return list(blocks)
-
-
-def _check_weights(
-    name: str, weights: ArrayLike, shape: tuple[int, ...], complex_ok: bool
-) -> Array:
-    """Weights as C-ordered float64 or complex128 of the given shape."""
-    array = np.asarray(weights)
-    if array.dtype.kind not in "biufc":
-        raise UsageError(f"{name} must hold real or complex numbers, got dtype {array.dtype}")
-    if array.shape != shape:
-        raise UsageError(
-            f"{name} must have shape {shape} (one row per output, one column per input), "
-            f"got {array.shape}"
-        )
-    if array.dtype.kind != "c":
-        return np.ascontiguousarray(array, dtype=np.float64)
-    if not complex_ok:
-        raise UsageError(
-            f"complex {name} needs complex blocks, got real ones; convert the blocks to complex, "
-            f"or pass {name}.real if its imaginary part is zero"
-        )
-    return np.ascontiguousarray(array, dtype=np.complex128)
-
-
-def _kernel_layout(block: Array, output: bool) -> bool:
-    """True if the kernels can use the memory as it is: contiguous rows, any row stride."""
-    if not block.flags.aligned:
-        return False
-    if block.flags.c_contiguous:
-        return True
-    if block.ndim == 1:
-        return bool(block.strides[0] == block.itemsize)
-    if block.shape[1] > 1 and block.strides[1] != block.itemsize:
-        return False
-    smallest = block.shape[1] * block.itemsize if output else 0
-    return bool(block.shape[0] <= 1 or block.strides[0] >= smallest)
-
-
-def _prepare(
-    ins: Sequence[Array], outs: Sequence[Array], fresh: bool
-) -> tuple[list[Array], list[Array], list[tuple[Array, Array]]]:
-    """Blocks the kernels can use, copied where the layout asks for it.
-
-    Returns the inputs, the outputs, and pairs (caller's output, stand-in) to copy back at the end.
-    ``fresh`` says that the old contents of the outputs are not read. Contiguous matrices become
-    vectors: long rows suit the kernels, and threads, better than many short ones.
+    Raises
+    ------
+    UsageError
+        ``threads`` is no positive integer, or the outputs are read-only or overlap something.
     """
-    ready_ins = [b if _kernel_layout(b, False) else np.ascontiguousarray(b) for b in ins]
-    ready_outs, copy_back = [], []
-    for out in outs:
-        if _kernel_layout(out, True):
-            ready_outs.append(out)
-            continue
-        stand_in = np.empty(out.shape, out.dtype) if fresh else np.array(out, order="C")
-        ready_outs.append(stand_in)
-        copy_back.append((out, stand_in))
-    if outs[0].ndim == 2 and all(b.flags.c_contiguous for b in (*ready_ins, *ready_outs)):
-        ready_ins = [block.reshape(-1) for block in ready_ins]
-        ready_outs = [out.reshape(-1) for out in ready_outs]
-    return ready_ins, ready_outs, copy_back
-
-
-def _extents(blocks: Sequence[Array]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """First addresses of the blocks, and the first addresses after their last bytes."""
-    lows, highs = [], []
-    for block, low in zip(blocks, _blocks.addresses(list(blocks)), strict=True):
-        if block.flags.c_contiguous:
-            high = low + block.nbytes
-        else:
-            low, high = np.lib.array_utils.byte_bounds(block)
-        lows.append(low)
-        highs.append(high)
-    return np.array(lows, np.int64), np.array(highs, np.int64)
-
-
-def _pitches(blocks: Sequence[Array]) -> NDArray[np.int64]:
-    """Row stride of matrices whose contiguous rows do not overlap, 0 for all other blocks."""
-    return np.array(
-        [
-            block.strides[0]
-            if block.ndim == 2
-            and block.strides[1] == block.itemsize
-            and block.strides[0] >= block.shape[1] * block.itemsize
-            else 0
-            for block in blocks
-        ],
-        np.int64,
-    )
-
-
-def _refuse_overlap(ins: Sequence[Array], outs: Sequence[Array], in_place: bool) -> None:
-    """Refuse outputs that share memory with an input or with each other.
-
-    ``in_place``: an output that is exactly an input is harmless.
-    """
-    if not outs or outs[0].size == 0:
-        return
-    blocks = [*outs, *ins]
-    n_out = len(outs)
-    lows, highs = _extents(blocks)
-    meet = (lows[:n_out, None] < highs) & (lows < highs[:n_out, None])
-    meet[:, :n_out] = np.triu(meet[:, :n_out], 1)
-    if not meet.any():
-        return
-    # Column blocks of one matrix: the bounds overlap although no element does.
-    pitches = _pitches(blocks)
-    comparable = (pitches[:n_out, None] == pitches) & (pitches > 0)
-    rows, width = outs[0].shape[0], outs[0].shape[-1] * outs[0].itemsize
-    down, right = np.divmod(lows - lows[:n_out, None], np.maximum(pitches, 1))
-    same_row = (abs(down) < rows) & (right < width)
-    next_row = (abs(down + 1) < rows) & (right + width > pitches)
-    meet &= ~comparable | same_row | next_row
-    for first, second in np.argwhere(meet).tolist():
-        out, other = outs[first], blocks[second]
-        if in_place and lows[first] == lows[second] and out.strides == other.strides:
-            continue
-        if not comparable[first, second] and not np.shares_memory(out, other):
-            continue
-        if second < n_out:
-            raise UsageError(
-                f"outputs must not share memory: outs[{first}] and outs[{second}] overlap; "
-                "give each output its own buffer"
-            )
-        raise UsageError(
-            f"inputs and outputs must not share memory: ins[{second - n_out}] and outs[{first}] "
-            "overlap; write into a separate buffer"
-        )
-
-
-def _check_outputs(outs: Sequence[Array]) -> None:
-    for index, out in enumerate(outs):
-        if not out.flags.writeable:
-            raise UsageError(f"outs[{index}] is read-only; pass a writable array")
-
-
-def _check_threads(threads: int) -> int:
     if not isinstance(threads, (int, np.integer)) or threads < 1:
         raise UsageError(f"threads must be an integer of at least 1, got {threads!r}")
-    return int(threads)
+    layouts.check_outputs(outs)
+    if not outs or outs[0].size == 0:
+        return
+    layouts.refuse_overlap(ins, outs, _blocks.addresses([*outs, *ins]), in_place)
+    ready_ins, ready_outs, copy_back = layouts.prepare(ins, outs, fresh)
+    streams = len(ins) + len(outs)
+
+    def work(first: int, last: int) -> None:
+        kernel(ready_ins, ready_outs, first, last)
+
+    _by_columns(work, ready_outs[0], streams, int(threads))
+    for out, stand_in in copy_back:
+        out[...] = stand_in
 
 
 def _by_columns(
@@ -363,9 +234,6 @@ def _by_columns(
         helper.join()
     if failures:
         raise failures[0]
-
-
-# --- block kernels ------------------------------------------------------------------------------
 
 
 def combine(
@@ -406,31 +274,23 @@ def combine(
     says. Blocks whose last axis is contiguous are used where they lie, whatever their row stride
     (a column block of a C-ordered matrix, a tile of the result); any other layout is copied.
     """
-    ins, outs = _as_list("ins", ins), _as_list("outs", outs)
-    threads = _check_threads(threads)
+    ins, outs = layouts.as_list("ins", ins), layouts.as_list("outs", outs)
     some = outs[0] if outs else ins[0] if ins else None
     if isinstance(some, np.ndarray):
-        _check_blocks("outs", outs, some)
-        _check_blocks("ins", ins, some)
+        layouts.check_blocks("outs", outs, some)
+        layouts.check_blocks("ins", ins, some)
     elif some is not None:
         raise UsageError(
             f"blocks must be NumPy arrays, got {type(some).__name__}; wrap them with numpy.asarray"
         )
     complex_ok = some is None or some.dtype.kind == "c"
-    W = _check_weights("W", W, (len(outs), len(ins)), complex_ok)
-    _check_outputs(outs)
-    _refuse_overlap(ins, outs, in_place=len(outs) == 1)
-    if not outs or outs[0].size == 0:
-        return
-    ready_ins, ready_outs, copy_back = _prepare(ins, outs, fresh=not accumulate)
+    W = layouts.check_weights("W", W, (len(outs), len(ins)), complex_ok)
     isa = _isa()
 
-    def work(first: int, last: int) -> None:
-        _blocks.combine(W, ready_ins, ready_outs, accumulate, isa, first, last)
+    def kernel(ins: list[Array], outs: list[Array], first: int, last: int) -> None:
+        _blocks.combine(W, ins, outs, accumulate, isa, first, last)
 
-    _by_columns(work, ready_outs[0], len(ins) + len(outs), threads)
-    for out, stand_in in copy_back:
-        out[...] = stand_in
+    _run(kernel, ins, outs, fresh=not accumulate, in_place=len(outs) == 1, threads=threads)
 
 
 def fold(accs: Sequence[Array], w: ArrayLike, block: Array, *, threads: int = 1) -> None:
@@ -456,27 +316,19 @@ def fold(accs: Sequence[Array], w: ArrayLike, block: Array, *, threads: int = 1)
     -----
     ``accs[r] += w[r] * block``. Layouts and precision as in :func:`combine`.
     """
-    accs = _as_list("accs", accs)
-    threads = _check_threads(threads)
+    accs = layouts.as_list("accs", accs)
     if not isinstance(block, np.ndarray):
         raise UsageError(
             f"block must be a NumPy array, got {type(block).__name__}; wrap it with numpy.asarray"
         )
-    _check_blocks("accs", accs, block)
-    w = _check_weights("w", w, (len(accs),), block.dtype.kind == "c")
-    _check_outputs(accs)
-    _refuse_overlap([block], accs, in_place=len(accs) == 1)
-    if not accs or block.size == 0:
-        return
-    (source,), ready_accs, copy_back = _prepare([block], accs, fresh=False)
+    layouts.check_blocks("accs", accs, block)
+    w = layouts.check_weights("w", w, (len(accs),), block.dtype.kind == "c")
     isa = _isa()
 
-    def work(first: int, last: int) -> None:
-        _blocks.fold(ready_accs, w, source, isa, first, last)
+    def kernel(ins: list[Array], accs: list[Array], first: int, last: int) -> None:
+        _blocks.fold(accs, w, ins[0], isa, first, last)
 
-    _by_columns(work, source, 2 * len(accs) + 1, threads)
-    for acc, stand_in in copy_back:
-        acc[...] = stand_in
+    _run(kernel, [block], accs, fresh=False, in_place=len(accs) == 1, threads=threads)
 
 
 def stream_copy(ins: Sequence[Array], outs: Sequence[Array], *, threads: int = 1) -> None:
@@ -494,8 +346,7 @@ def stream_copy(ins: Sequence[Array], outs: Sequence[Array], *, threads: int = 1
     UsageError
         As in :func:`combine`, or the numbers of blocks differ.
     """
-    ins, outs = _as_list("ins", ins), _as_list("outs", outs)
-    threads = _check_threads(threads)
+    ins, outs = layouts.as_list("ins", ins), layouts.as_list("outs", outs)
     if len(ins) != len(outs):
         raise UsageError(
             f"stream_copy needs as many outputs as inputs, got {len(ins)} inputs and "
@@ -503,22 +354,15 @@ def stream_copy(ins: Sequence[Array], outs: Sequence[Array], *, threads: int = 1
         )
     if not ins:
         return
-    _check_blocks("outs", outs[:1], np.asarray(outs[0]))
-    _check_blocks("outs", outs, outs[0])
-    _check_blocks("ins", ins, outs[0])
-    _check_outputs(outs)
-    _refuse_overlap(ins, outs, in_place=False)
-    if outs[0].size == 0:
-        return
-    ready_ins, ready_outs, copy_back = _prepare(ins, outs, fresh=True)
+    layouts.check_blocks("outs", outs[:1], np.asarray(outs[0]))
+    layouts.check_blocks("outs", outs, outs[0])
+    layouts.check_blocks("ins", ins, outs[0])
     isa = _isa()
 
-    def work(first: int, last: int) -> None:
-        _blocks.stream_copy(ready_ins, ready_outs, isa, first, last)
+    def kernel(ins: list[Array], outs: list[Array], first: int, last: int) -> None:
+        _blocks.stream_copy(ins, outs, isa, first, last)
 
-    _by_columns(work, ready_outs[0], 2 * len(ins), threads)
-    for out, stand_in in copy_back:
-        out[...] = stand_in
+    _run(kernel, ins, outs, fresh=True, in_place=False, threads=threads)
 
 
 # --- Vandermonde kernels ------------------------------------------------------------------------
