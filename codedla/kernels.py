@@ -1,8 +1,9 @@
 """Checked doors to the compiled kernels, with a NumPy fallback.
 
 The kernels read and write raw memory and check nothing; everything a caller can get wrong (shapes,
-dtypes, layouts, overlapping buffers) is found here. ``CODEDLA_PURE=1`` in the environment, or a
-package without compiled kernels, selects the NumPy twins of :mod:`codedla._reference`.
+dtypes, layouts, overlapping buffers) is found here, by :mod:`codedla.layouts`. ``CODEDLA_PURE=1``
+in the environment, or a package without compiled kernels, selects the NumPy twins of
+:mod:`codedla._reference`.
 ``CODEDLA_ISA=avx512|avx2|baseline`` forces an instruction set, for tests and measurements.
 """
 

@@ -186,11 +186,11 @@ class DenseDecoder(Decoder):
         self._present: set[int] = set()
 
     def add(self, worker: int) -> None:
-        """Place a plain reply, or keep a parity reply; see :class:`Decoder`."""
+        """Keep the reply; see :class:`Decoder`."""
         self._present.add(worker)
 
     def finish(self, responders: Iterable[int]) -> None:
-        """Recover what is missing; see :class:`Decoder`."""
+        """Combine the replies into all blocks; see :class:`Decoder`."""
         survivors = sorted(set(responders) & self._present)
         weights = self.code.weights(survivors)
         sources = [self.target(w) for w in survivors]
@@ -222,11 +222,11 @@ class StreamingDecoder(Decoder):
         return self._spare.pop() if self._spare else super()._make_target(worker)
 
     def add(self, worker: int) -> None:
-        """Place a plain reply, or keep a parity reply; see :class:`Decoder`."""
+        """Keep the reply until it is folded; see :class:`Decoder`."""
         self._backlog.append(worker)
 
     def idle(self) -> bool:
-        """Fold a few replies ahead; see :class:`Decoder`."""
+        """Fold one reply, and free its memory for the next; see :class:`Decoder`."""
         if not self._backlog:
             return False
         worker = self._backlog.pop()
@@ -236,7 +236,7 @@ class StreamingDecoder(Decoder):
         return True
 
     def finish(self, responders: Iterable[int]) -> None:
-        """Recover what is missing; see :class:`Decoder`."""
+        """Combine the accumulators; see :class:`Decoder`."""
         while self.idle():
             pass
         missing = [w for w in range(self.code.n_workers) if w not in self._folded]

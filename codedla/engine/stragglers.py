@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from codedla.errors import UsageError
 
-__all__ = ["DISTRIBUTIONS", "FAULTS", "Delays", "Fault", "FaultPlan", "parse_fault"]
+__all__ = [
+    "DISTRIBUTIONS",
+    "FAULTS",
+    "Delays",
+    "Fault",
+    "FaultPlan",
+    "check_ranks",
+    "parse_fault",
+]
 
 FAULTS = {
     "slow": "slow:RANK:FACTOR     every panel takes FACTOR times as long",
@@ -131,6 +139,20 @@ def parse_fault(spec: str) -> Fault:
     if kind == "slow" and value < 1:
         raise UsageError(f"a slow rank's factor is at least 1; got {spec!r}")
     return Fault(kind, rank - 1, value)
+
+
+def check_ranks(faults: Iterable[Fault], n_workers: int) -> None:
+    """Refuse faults for workers that a pool of ``n_workers`` does not have.
+
+    Raises
+    ------
+    UsageError
+    """
+    for fault in faults:
+        if fault.worker >= n_workers:
+            raise UsageError(
+                f"faults name worker ranks 1 to {n_workers}; got rank {fault.worker + 1}"
+            )
 
 
 def _parse_random(spec: str, fields: list[str]) -> Fault:

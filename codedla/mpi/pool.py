@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from codedla.engine.round import Outcome, Round
-from codedla.engine.stragglers import Fault
+from codedla.engine.stragglers import Fault, check_ranks
 from codedla.errors import UsageError
 from codedla.mpi import world
 
@@ -65,11 +65,7 @@ class MPIPool:
         self._comm = comm
         self._channels: tuple[Any, Any] | None = None
         self._master: Master | None = None
-        for fault in self.faults:
-            if fault.worker >= self.n_workers:
-                raise UsageError(
-                    f"faults name worker ranks 1 to {self.n_workers}; got rank {fault.worker + 1}"
-                )
+        check_ranks(self.faults, self.n_workers)
         if threads < 1:
             raise UsageError(f"threads must be at least 1; got {threads}")
 

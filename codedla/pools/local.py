@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from codedla.engine.round import Operand, Round
-from codedla.engine.stragglers import Fault, FaultPlan
+from codedla.engine.stragglers import Fault, FaultPlan, check_ranks
 from codedla.engine.work import multiply
 from codedla.errors import PoolClosed, UsageError, WorkerError
 
@@ -31,9 +31,7 @@ class LocalPool:
             raise UsageError(f"a pool needs at least 1 worker; got {n_workers}")
         self.n_workers = n_workers
         self.faults = tuple(faults)
-        for fault in self.faults:
-            if fault.worker >= n_workers:
-                raise UsageError(f"faults name ranks 1 to {n_workers}; got rank {fault.worker + 1}")
+        check_ranks(self.faults, n_workers)
         self.plans = [FaultPlan(self.faults, worker) for worker in range(n_workers)]
         self._resident: dict[tuple[int, int], Any] = {}
         self._last_key = 0
