@@ -45,10 +45,17 @@ def test_it_stops_between_panels(sparse, monkeypatch):
     assert 0 < np.count_nonzero(out[:, 0]) < 1000
 
 
-def test_a_panel_takes_milliseconds():
-    """Big tasks are cut into pieces of about the target size, small ones are not cut at all."""
-    for rows, inner, cols in [(4000, 4000, 4000), (200, 100_000, 2000), (100_000, 50, 1)]:
-        height, width = work._panel(rows, inner, cols)
-        flops = 2.0 * height * inner * min(width, cols)
-        assert flops <= 4 * max(work.PANEL_FLOPS, 2.0 * inner * work.MIN_ROWS * work.MIN_COLS)
-    assert work._panel(100, 100, 100) == (100, 100)
+@pytest.mark.parametrize("smallest", [(work.MIN_ROWS, work.MIN_COLS), (1, 64)])
+@pytest.mark.parametrize("flops", [2e9, 2e7])
+def test_a_panel_is_bounded_and_not_small(flops, smallest):
+    for rows, inner, cols in (
+        (10, 10, 10),
+        (4000, 4000, 4000),
+        (10**5, 10, 10**5),
+        (300, 10**5, 7),
+    ):
+        height, width = work._panel(rows, inner, cols, flops, smallest)
+        size = 2.0 * height * inner * min(width, cols)
+        assert size <= 2 * max(flops, 2.0 * inner * smallest[0] * smallest[1])
+        assert height == rows or height >= smallest[0]
+        assert width >= min(cols, smallest[1])
