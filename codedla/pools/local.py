@@ -5,9 +5,10 @@ from __future__ import annotations
 import socket
 import traceback
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
-from codedla.engine.round import Operand, Round
+from codedla.engine.collector import Instruction
+from codedla.engine.round import Event, Operand, Outcome, Round
 from codedla.engine.stragglers import Fault, FaultPlan, check_ranks
 from codedla.engine.work import multiply
 from codedla.errors import PoolClosed, UsageError, WorkerError
@@ -72,18 +73,39 @@ class LocalPool:
             self._resident[place] = operand.supply()
         return self._resident[place]
 
-    def compute(self, job: Round, worker: int, matrices: tuple[Any, Any]) -> WorkerError | None:
-        """Compute one reply into its target; return the task's exception instead of raising it."""
+    def compute(self, job: Round, worker: int, matrices: tuple[Any, Any]) -> None:
+        """Compute one reply into its target.
+
+        Raises
+        ------
+        WorkerError
+            The task raised.
+        """
         target = job.decoder.target(worker)
         try:
             multiply(*matrices, target)
         except Exception as error:
-            return remote_error(worker, error)
+            self.fail(job, worker, error)
         self.plans[worker].corrupt(target)
-        return None
+
+    def hand_over(self, job: Round, worker: int, outcome: Outcome, seconds: float) -> Instruction:
+        """Feed a computed reply to the collector and the decoder; note that it came then."""
+        collector = job.collector
+        instruction = collector.reply(worker)
+        job.decoder.add(worker)
+        outcome.received += job.decoder.target(worker).nbytes
+        outcome.events.append(Event(seconds, "reply", worker))
+        if job.progress is not None:
+            job.progress(len(collector.responders), collector.needed, len(job.workers))
+        return instruction
+
+    def fail(self, job: Round, worker: int, error: Exception) -> NoReturn:
+        """End the round because of an exception that a task raised."""
+        job.collector.error(worker, _remote_error(worker, error))
+        raise job.collector.failure() from error
 
 
-def remote_error(worker: int, error: Exception) -> WorkerError:
+def _remote_error(worker: int, error: Exception) -> WorkerError:
     """Dress a task's exception as the master will see it."""
     text = "".join(traceback.format_exception(error))
     message = f"{type(error).__name__}: {error}"

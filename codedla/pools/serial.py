@@ -6,7 +6,7 @@ import time
 
 from codedla.engine.collector import Instruction
 from codedla.engine.round import Event, Outcome, Round
-from codedla.pools.local import LocalPool, remote_error
+from codedla.pools.local import LocalPool
 
 __all__ = ["SerialPool"]
 
@@ -46,8 +46,7 @@ class SerialPool(LocalPool):
             try:
                 delay = plan.start_task() + (plan.factor - 1.0)
             except RuntimeError as error:
-                job.collector.error(worker, remote_error(worker, error))
-                raise job.collector.failure() from error
+                self.fail(job, worker, error)
             if delay > 0:
                 late.append((delay, worker))
             else:
@@ -71,16 +70,7 @@ class SerialPool(LocalPool):
         a, b = (self.fetch(worker, operand) for operand in job.operands(worker))
         encoded = time.perf_counter()
         outcome.encode += encoded - began
-        error = self.compute(job, worker, (a, b))
-        outcome.wait += time.perf_counter() - encoded
-        if error is not None:
-            job.collector.error(worker, error)
-            raise job.collector.failure()
-        outcome.received += job.decoder.target(worker).nbytes
-        instruction = job.collector.reply(worker)
-        outcome.events.append(Event(time.perf_counter() - start, "reply", worker))
-        job.decoder.add(worker)
-        if job.progress is not None:
-            collector = job.collector
-            job.progress(len(collector.responders), collector.needed, len(job.workers))
-        return instruction
+        self.compute(job, worker, (a, b))
+        computed = time.perf_counter()
+        outcome.wait += computed - encoded
+        return self.hand_over(job, worker, outcome, computed - start)

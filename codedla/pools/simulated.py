@@ -17,7 +17,7 @@ from codedla.codes.base import Code
 from codedla.engine.collector import Instruction
 from codedla.engine.round import Event, Outcome, Round
 from codedla.engine.stragglers import Delays, Fault
-from codedla.pools.local import LocalPool, remote_error
+from codedla.pools.local import LocalPool
 
 __all__ = ["SimulatedPool"]
 
@@ -136,8 +136,7 @@ class SimulatedPool(LocalPool):
             try:
                 own = plan.start_task() if self.faults else 0.0
             except RuntimeError as error:
-                job.collector.error(worker, remote_error(worker, error))
-                raise job.collector.failure() from error
+                self.fail(job, worker, error)
             finish = self.task_seconds * plan.factor + own + float(drawn[worker])
             gone = min(
                 (t for t in (plan.kill_after, plan.hang_after) if t is not None), default=math.inf
@@ -158,17 +157,8 @@ class SimulatedPool(LocalPool):
             return job.collector.lost(worker, "never answered")
         matrices = job.operands(worker)
         a, b = self.fetch(worker, matrices[0]), self.fetch(worker, matrices[1])
-        error = self.compute(job, worker, (a, b))
-        if error is not None:
-            job.collector.error(worker, error)
-            raise job.collector.failure()
-        instruction = job.collector.reply(worker)
-        job.decoder.add(worker)
-        outcome.events.append(Event(when, "reply", worker))
-        outcome.received += job.decoder.target(worker).nbytes
-        if job.progress is not None:
-            job.progress(len(job.collector.responders), job.collector.needed, len(job.workers))
-        return instruction
+        self.compute(job, worker, (a, b))
+        return self.hand_over(job, worker, outcome, when)
 
 
 def _first_decodable(code: Code, arrivals: NDArray[np.float64]) -> float:
