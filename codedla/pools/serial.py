@@ -15,7 +15,7 @@ class SerialPool(LocalPool):
     """Compute the tasks one after the other; stop as soon as the replies suffice.
 
     A worker with a ``kill`` or ``hang`` fault is lost; ``delay``, ``slow`` and ``random`` make it
-    come last (nobody sleeps here).
+    come last (nobody sleeps here). The time-out is looked at between tasks.
 
     Examples
     --------
@@ -53,6 +53,9 @@ class SerialPool(LocalPool):
                 punctual.append(worker)
         for worker in punctual + [worker for _, worker in sorted(late)]:
             if instruction in (Instruction.FINISH, Instruction.FAIL):
+                break
+            if job.timeout is not None and time.perf_counter() - start > job.timeout:
+                instruction = job.collector.deadline()
                 break
             instruction = self._serve(job, worker, outcome, start)
         if instruction is not Instruction.FINISH:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -65,6 +66,20 @@ def test_an_exception_inside_a_task_names_the_rank(kind, monkeypatch):
         codedla.matmul(A, B, pool=pool)
     assert caught.value.rank in (1, 2, 3)
     assert "in broken" in caught.value.traceback
+
+
+def test_the_serial_pool_gives_up_after_the_timeout(monkeypatch):
+    def slow(a, b, out):
+        time.sleep(0.05)
+        out[...] = a @ b
+
+    monkeypatch.setattr("codedla.pools.local.multiply", slow)
+    with (
+        codedla.SerialPool(6) as pool,
+        pytest.raises(NotDecodable, match="the time-out passed") as caught,
+    ):
+        codedla.matmul(A, B, pool=pool, timeout=0.08)
+    assert 1 <= len(caught.value.have) <= 2
 
 
 @BOTH
