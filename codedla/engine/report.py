@@ -19,6 +19,42 @@ class Report:
     """Report of one operation.
 
     Ranks are MPI ranks (worker index + 1). Times are seconds on the master, bytes are payload.
+
+    Parameters
+    ----------
+    operation, code : str
+    n_workers : int
+        Workers in the pool.
+    threshold : int
+        Replies that suffice.
+    shapes : dict of str to list of int
+        Shapes of "A", "B" and "C".
+    dtype : str
+        dtype of the product.
+    grid, reason : str
+        Numbers of blocks; why this code and this grid.
+    responders : list of int
+        Ranks whose replies were used, in the order of arrival.
+    stragglers : list of int
+        Ranks that had not replied when the product was complete.
+    lost : dict of int to str
+        Ranks that will never reply, and why.
+    redispatched : list of int
+        Ranks whose task was given to another one.
+    times : dict of str to float
+        "encode", "send", "wait", "decode", "after_threshold" (from the last needed reply to the
+        finished product) and "total".
+    bytes : dict of str to int
+        "sent" and "received".
+    amplification : float or None
+        ``alpha(S)`` of the replies used.
+    error_estimate : float or None
+        Expected relative error of the product; 0.0 for exact integers, None when unknown.
+    verified : str
+        "off", or the check that the product passed.
+    warnings : list of str
+    events : list of Event
+        The time line.
     """
 
     operation: str
