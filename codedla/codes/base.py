@@ -141,11 +141,12 @@ class Code(abc.ABC):
         weights[:, : holders.size] = self.solver.weights(holders)
         return weights
 
-    def _need(self) -> str:
-        """Name, for a message, the replies that suffice."""
+    @property
+    def suffices(self) -> str:
+        """Which replies suffice, in words."""
         if self.tolerates == 0:
-            return f"every one of workers 0 to {self.active - 1}"
-        return f"any {self.threshold} of its {self.active} workers"
+            return f"all {self.active} workers that hold a share"
+        return f"any {self.threshold} of {self.active} workers"
 
     # -- generators ----------------------------------------------------------------------------
 
@@ -240,7 +241,7 @@ class Code(abc.ABC):
             return cached
         if not self.decodable(survivors):
             raise NotDecodable(
-                f"code {self.name} needs {self._need()}, {len(survivors)} replied: "
+                f"code {self.name} needs {self.suffices}, {len(survivors)} replied: "
                 f"wait for more of them, or plan for more losses (--tolerate)",
                 have=survivors,
                 need=self.threshold,

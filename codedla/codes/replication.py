@@ -67,5 +67,7 @@ class Replication(Code):
         weights[block, first] = 1.0
         return weights
 
-    def _need(self) -> str:
-        return f"a copy of each of its {self.grid.outputs} blocks"
+    @property
+    def suffices(self) -> str:
+        """Which replies suffice, in words."""
+        return f"a copy of each of {self.grid.outputs} blocks from {self.active} workers"

@@ -139,7 +139,7 @@ class Collector:
             [f"; lost: {lost}" if lost else "", f"; no reply yet: {late}" if late else ""]
         )
         return NotDecodable(
-            f"code {self.code.name!r} needs {need} replies of {self.code.n_workers} workers, "
+            f"code {self.code.name!r} needs {self.code.suffices}, "
             f"{have} arrived and {reason}{details}; tolerate more losses or use more workers",
             have=self.responders,
             need=need,

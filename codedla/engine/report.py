@@ -31,8 +31,8 @@ class Report:
         Shapes of "A", "B" and "C".
     dtype : str
         dtype of the product.
-    grid, reason : str
-        Numbers of blocks; why this code and this grid.
+    grid, reason, suffices : str
+        Numbers of blocks; why this code and this grid; which replies suffice, in words.
     responders : list of int
         Ranks whose replies were used, in the order of arrival.
     stragglers : list of int
@@ -65,6 +65,7 @@ class Report:
     dtype: str
     grid: str = ""
     reason: str = ""
+    suffices: str = ""
     responders: list[int] = field(default_factory=list)
     stragglers: list[int] = field(default_factory=list)
     lost: dict[int, str] = field(default_factory=dict)
@@ -124,7 +125,7 @@ class Report:
             estimate = "exact"
         return (
             f"{self.operation} by code {self.code} (grid {self.grid}), "
-            f"{self.n_workers} workers, any {self.threshold} suffice: {self.reason}\n"
+            f"needs {self.suffices}: {self.reason}\n"
             f"answered: ranks {', '.join(map(str, self.responders))}; late: {late}; lost: {gone}\n"
             f"time {self.times.get('total', 0.0):.3f} s, after the last needed reply "
             f"{self.times.get('after_threshold', 0.0) * 1e3:.1f} ms; "

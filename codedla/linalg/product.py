@@ -200,6 +200,7 @@ def _new_report(plan: Plan) -> Report:
         code=plan.code.name,
         grid=str(plan.grid),
         reason=plan.reason,
+        suffices=plan.code.suffices,
         n_workers=plan.pool_workers,
         threshold=plan.threshold,
         shapes={"A": [rows, inner], "B": [inner, cols], "C": [rows, cols]},

@@ -28,7 +28,7 @@ class TestUncoded:
         expected = np.hstack([np.eye(4), np.zeros((4, 1))])
         assert np.array_equal(code.weights([0, 1, 2, 3, 5]), expected)
         assert code.amplification(range(6)) == 1
-        with pytest.raises(NotDecodable, match="every one of workers 0 to 3"):
+        with pytest.raises(NotDecodable, match="all 4 workers that hold a share"):
             code.weights([0, 1, 2, 4])
 
     def test_no_loss_can_be_asked_for(self) -> None:

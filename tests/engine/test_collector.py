@@ -146,7 +146,7 @@ def test_a_failure_names_ranks_and_numbers():
     assert isinstance(error, NotDecodable)
     assert (error.have, error.need, error.exit_code) == ((0,), 3, 3)
     text = str(error)
-    for words in ("needs 3 replies of 5", "1 arrived", "rank 2 (killed)", "rank 4 (frozen)"):
+    for words in ("needs any 3 of 5 workers", "1 arrived", "rank 2 (killed)", "rank 4 (frozen)"):
         assert words in text
     assert "no reply yet: rank 3" in text
     assert "too many workers were lost" in text

@@ -123,7 +123,7 @@ def test_three_lines_for_a_person():
         _, report = codedla.matmul(A, B, pool=workers, tolerate=2, return_report=True)
     what, who, when = report.summary().splitlines()
     assert f"matmul by code {report.code}" in what
-    assert f"7 workers, any {report.threshold} suffice" in what
+    assert f"needs any {report.threshold} of 7 workers" in what
     assert "answered: ranks 1, 4, 5" in who
     assert "late: 3" in who
     assert "lost: 2" in who
