@@ -14,6 +14,7 @@ import os
 import platform
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -108,6 +109,39 @@ def write_json(path: str | os.PathLike[str], document: Mapping[str, Any]) -> Non
     temporary.write_text(text + "\n")
     temporary.replace(target)
     print(f"figures in {target}", file=sys.stderr)
+
+
+def run_as_job(
+    script: str, options: Mapping[str, Any], ranks: int, *, largest_error: float
+) -> tuple[dict[str, Any], float]:
+    """Run ``script --inside`` as an MPI job; return what it wrote and the whole command's seconds.
+
+    Parameters
+    ----------
+    script : str
+        A benchmark that, with ``--inside --result FILE``, writes ``{"seconds", "error", ...}``.
+    options : mapping
+        Further options; True stands for a flag, None and False are left out.
+    ranks : int
+        Master included.
+    largest_error : float
+        Relative error of the result above which the run is refused.
+    """
+    from codedla.mpi.launch import run_job
+
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder) / "result.json"
+        argv = [sys.executable, script, "--inside", "--result", str(result)]
+        for name, value in options.items():
+            if value is not None and value is not False:
+                argv += [f"--{name}"] if value is True else [f"--{name}", str(value)]
+        done = run_job(argv, ranks, timeout=300, capture=True)
+        if not result.exists():
+            raise SystemExit(f"{dict(options)} ended with code {done.code}:\n{done.stderr}")
+        inside = json.loads(result.read_text())
+    if not inside["error"] <= largest_error:
+        raise SystemExit(f"{dict(options)} is wrong: relative error {inside['error']:.1e}")
+    return inside, done.seconds
 
 
 def _rich_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:

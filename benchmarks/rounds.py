@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -58,20 +56,9 @@ def run_inside(args: argparse.Namespace) -> int:
 
 def measure(args: argparse.Namespace, case: str, late: bool, rounds: int) -> tuple[float, float]:
     """One run from outside: (seconds of all rounds, seconds of the whole command)."""
-    from codedla.mpi.launch import run_job
-
-    with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder) / "result.json"
-        argv = [sys.executable, __file__, "--inside", "--case", case, "--result", str(result)]
-        argv += ["--rounds", str(rounds), "--delay", str(args.delay), "--size", str(args.size)]
-        argv += ["--late"] if late else []
-        done = run_job(argv, args.ranks, timeout=300, capture=True)
-        if done.code != 0:
-            raise SystemExit(f"{case} failed with code {done.code}:\n{done.stderr}")
-        inside = json.loads(result.read_text())
-    if inside["error"] > 1e-12:
-        raise SystemExit(f"{case} is wrong: {inside['error']:.1e}")
-    return inside["seconds"], done.seconds
+    options = {"case": case, "late": late, "rounds": rounds, "delay": args.delay, "size": args.size}
+    inside, leaving = _common.run_as_job(__file__, options, args.ranks, largest_error=1e-12)
+    return inside["seconds"], leaving
 
 
 def parse() -> argparse.Namespace:

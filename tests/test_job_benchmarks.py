@@ -1,0 +1,44 @@
+"""The benchmarks that start MPI jobs run, check their products and write what they promise."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from codedla.mpi.launch import find_launcher
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+pytestmark = [
+    pytest.mark.jobs,
+    pytest.mark.skipif(find_launcher() is None, reason="no MPI launcher (mpirun) was found"),
+]
+
+
+def run(name, folder, *options):
+    target = folder / "figures.json"
+    argv = [sys.executable, BENCHMARKS / name, "--quick", "--json", target, *options]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=200, cwd=folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout, json.loads(target.read_text())
+
+
+def test_stragglers(tmp_path):
+    options = ["--ranks", "5", "--schemes", "speculative", "khatri-rao", "--late", "1"]
+    text, figures = run("stragglers.py", tmp_path, *options)
+    rows = {row["scheme"]: row for row in figures["rows"]}
+    assert list(rows) == ["uncoded", "speculative", "khatri-rao"]
+    # The uncoded product waits for the sleeper, the others do not.
+    assert rows["uncoded"]["result"] >= figures["settings"]["delay"]
+    assert max(rows[name]["result"] for name in ("speculative", "khatri-rao")) < 1.0
+    assert figures["machine"]["versions"]
+    assert "khatri-rao" in text
+
+
+def test_rounds(tmp_path):
+    text, figures = run("rounds.py", tmp_path, "--ranks", "5", "--size", "200")
+    late = {row["case"]: row["round"] for row in figures["rows"] if row["late"]}
+    assert late["mds"] < late["uncoded"]
+    assert "round ms" in text
