@@ -200,17 +200,19 @@ class DenseDecoder(Decoder):
 class StreamingDecoder(Decoder):
     """One wanted functional: keep ``s + 1`` accumulators instead of ``K`` replies.
 
-    All weight vectors that are valid for the full set of workers are ``w0 + Z h``, with ``Z`` an
-    orthonormal basis of the left null space of the generator (``N x s``). The accumulators hold
-    ``sum_i w0[i] Y_i`` and ``sum_i Z[i, r] Y_i``; at the end ``h`` is chosen such that the weights
-    of the workers that never answered vanish: ``Z_M h = -w0_M``.
+    All weight vectors that are valid for the full set of workers are ``w0 + Z h``, with ``Z`` a
+    basis of the left null space of the generator (``N x s``), orthonormal when each row is scaled
+    by its reply's noise. The accumulators hold ``sum_i w0[i] Y_i`` and ``sum_i Z[i, r] Y_i``; at
+    the end the ``h`` of least norm, that is of least noise, is chosen such that the weights of the
+    workers that never answered vanish: ``Z_M h = -w0_M``.
     """
 
     def __init__(self, code: Code, output: Array, dtype: np.dtype) -> None:
         super().__init__(code, output, dtype)
         import scipy.linalg as sla
 
-        null = sla.null_space(code.generator.T)
+        noise = code.norms[:, None]
+        null = sla.null_space((code.generator / noise).T) / noise
         everyone = code.weights(range(code.n_workers))[0]
         self._weights = np.column_stack([everyone, null])
         self._accumulators = arithmetic.new_blocks(self._weights.shape[1], self.shape, dtype)

@@ -274,3 +274,22 @@ class TestArithmetic:
         arithmetic.combine(np.ones((0, 1)), [np.ones((2, 2))], [])
         arithmetic.fold([], np.ones(0), np.ones((2, 2)))
         arithmetic.fold([np.ones((0, 2))], np.ones(1), np.ones((0, 2)))
+
+
+@pytest.mark.parametrize("nodes", ["chebyshev", "equispaced"])
+def test_streaming_weights_are_those_of_least_noise(nodes):
+    """With more than K replies the accumulators give what the code's own weights give."""
+    code = codes.get("matdot")(14, Grid(1, 5, 1), nodes=nodes)
+    rng = np.random.default_rng(7)
+    replies = rng.standard_normal((14, 3, 3))  # not consistent: any change of weights shows
+    lost = {1, 6}
+    output = np.empty((3, 3))
+    decoder = make_decoder(code, output, np.dtype(float))
+    assert isinstance(decoder, StreamingDecoder)
+    survivors = [w for w in range(14) if w not in lost]
+    for worker in survivors:
+        decoder.target(worker)[...] = replies[worker]
+        decoder.add(worker)
+    decoder.finish(survivors)
+    expected = np.tensordot(code.weights(survivors)[0], replies[survivors], axes=1)
+    np.testing.assert_allclose(output, expected, rtol=1e-9, atol=1e-9)
