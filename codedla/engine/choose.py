@@ -110,8 +110,6 @@ def _check_tolerate(request: Request) -> None:
     n = request.n_workers
     if request.tolerate is None:
         return
-    if request.tolerate < 0:
-        raise UsageError(f"tolerate must be >= 0; got {request.tolerate}")
     if request.tolerate >= n:
         raise UsageError(
             f"at least one worker must answer: with {n} worker{'s' * (n != 1)} tolerate is at most "
@@ -207,11 +205,7 @@ def _fits(grid: Grid, limits: tuple[int, int, int]) -> bool:
 def _explicit(request: Request, family: type[Code]) -> Grid:
     """Turn the user's ``blocks`` into a grid of this family."""
     blocks = request.blocks
-    parts = (blocks,) if isinstance(blocks, int) else tuple(blocks or ())
-    if not 1 <= len(parts) <= 3 or not all(isinstance(b, int) and b >= 1 for b in parts):
-        raise UsageError(
-            f"blocks must be one, two or three positive integers (K, MxN or MxPxN); got {blocks!r}"
-        )
+    parts = (blocks,) if isinstance(blocks, int) else blocks or ()
     if len(parts) == 3:
         return Grid(*parts)
     if len(parts) == 2:

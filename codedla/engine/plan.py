@@ -15,6 +15,7 @@ import numpy as np
 from codedla.blocks import Grid
 from codedla.codes.base import Code
 from codedla.engine import choose
+from codedla.engine.arguments import block_counts, positive, whole_number
 from codedla.errors import UsageError
 
 __all__ = ["DEFAULT_TOLERANCE", "Plan", "compute_dtype", "default_tolerance", "make_plan"]
@@ -293,17 +294,19 @@ def make_plan(
         )
     result = np.dtype(dtype)
     compute = compute_dtype(result, exact_integers=exact_integers)
-    limit = default_tolerance(compute) if tolerance is None else float(tolerance)
-    if not limit > 0:
-        raise UsageError(f"tolerance must be positive; got {tolerance}")
+    limit = default_tolerance(compute)
+    if tolerance is not None:
+        limit = positive(tolerance, "tolerance")
+    if not isinstance(code, str):
+        raise UsageError(f"code must be a name; got {code!r}; choose one of codedla codes")
     density = _density(shape_a, shape_b, nnz)
     request = choose.Request(
         operation=operation,
         shape=(rows, inner, cols),
         n_workers=n_workers,
         code=code,
-        blocks=blocks,
-        tolerate=tolerate,
+        blocks=None if blocks is None else block_counts(blocks),
+        tolerate=None if tolerate is None else whole_number(tolerate, "tolerate", least=0),
         nodes=nodes,
         eps=unit_roundoff(compute),
         itemsize=compute.itemsize,

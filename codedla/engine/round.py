@@ -73,6 +73,10 @@ class Round:
         Seconds after which the collector is told of the deadline.
     progress : callable or None
         See :data:`Progress`.
+    borrowed : bool
+        The decoder's output is the caller's memory, to be left alone once the round is over:
+        nothing may be received straight into it, because a reply that stops half-way could go on
+        arriving later.
     """
 
     workers: Sequence[int]
@@ -81,6 +85,7 @@ class Round:
     decoder: Decoder
     timeout: float | None = None
     progress: Progress | None = None
+    borrowed: bool = False
 
 
 @dataclass

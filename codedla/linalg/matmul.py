@@ -94,7 +94,7 @@ def matmul(
     plan = plan_product(
         a,
         b,
-        pool.n_workers,
+        pool,
         operation="matmul",
         code=code,
         blocks=blocks,

@@ -15,7 +15,7 @@ from codedla.engine.plan import Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
 from codedla.errors import PoolClosed, UsageError
-from codedla.linalg.operands import Checked, as_operand, combinable, plan_product
+from codedla.linalg.operands import Checked, as_array, as_operand, combinable, plan_product
 from codedla.linalg.product import Product, run_product
 
 __all__ = ["CodedMatrix", "matvec", "store"]
@@ -67,7 +67,7 @@ def matvec(
     plan = plan_product(
         a,
         b,
-        pool.n_workers,
+        pool,
         operation="matvec",
         code=code,
         blocks=blocks,
@@ -119,7 +119,7 @@ def store(
     plan = plan_product(
         a,
         unit,
-        pool.n_workers,
+        pool,
         operation="matvec",
         code=code,
         blocks=blocks,
@@ -225,7 +225,12 @@ def _column_of(out: NDArray[Any], plan: Plan) -> NDArray[Any]:
 
 def _as_columns(x: ArrayLike) -> tuple[bool, Checked]:
     """Check a vector; return whether it is one-dimensional, and it as a column."""
-    array: Any = x if hasattr(x, "tocsr") else np.asarray(x)
+    array: Any = x if hasattr(x, "tocsr") else as_array(x, "x")
+    if array.ndim not in (1, 2):
+        raise UsageError(
+            f"x must be a vector or a few columns; got {array.ndim} dimensions, "
+            f"shape {tuple(array.shape)}; reshape it"
+        )
     if array.ndim == 1:
         return True, as_operand(array[:, None], "x")
     return False, as_operand(array, "x")

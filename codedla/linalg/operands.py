@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from codedla.engine.facts import Facts, canonical, scan
 from codedla.engine.plan import Plan, compute_dtype, make_plan
+from codedla.engine.round import Pool
 from codedla.errors import UsageError
 
-__all__ = ["Checked", "as_operand", "combinable", "plan_product"]
+__all__ = ["Checked", "as_array", "as_operand", "combinable", "plan_product"]
 
 EXACT_BELOW = 2.0**53
 """Integers of smaller magnitude are exact in float64."""
@@ -38,6 +40,13 @@ class Checked:
         return np.dtype(self.matrix.dtype)
 
     @property
+    def arrays(self) -> tuple[NDArray[Any], ...]:
+        """The memory that holds the entries."""
+        if isinstance(self.matrix, np.ndarray):
+            return (self.matrix,)
+        return self.matrix.data, self.matrix.indices, self.matrix.indptr
+
+    @property
     def nnz(self) -> int | None:
         """Stored entries of a sparse matrix, None for a dense one."""
         return None if isinstance(self.matrix, np.ndarray) else int(self.matrix.nnz)
@@ -59,13 +68,7 @@ def as_operand(value: Any, name: str) -> Checked:
     """
     matrix = value
     if not (hasattr(value, "tocsr") and hasattr(value, "nnz")):
-        if isinstance(value, np.ma.MaskedArray):
-            raise UsageError(
-                f"{name} is a masked array, whose mask a product would drop; "
-                "pass .filled(...) or .data"
-            )
-        # A memory-mapped or plain array is kept as it is; np.matrix loses its own multiplication.
-        matrix = np.asarray(value)
+        matrix = as_array(value, name)
     if matrix.ndim != 2:
         raise UsageError(
             f"{name} must be a matrix (2 dimensions); got {matrix.ndim} dimensions, "
@@ -81,14 +84,41 @@ def as_operand(value: Any, name: str) -> Checked:
     return Checked(matrix, scan(matrix))
 
 
-def plan_product(a: Checked, b: Checked, n_workers: int, *, operation: str, **options: Any) -> Plan:
-    """Plan ``a @ b`` with what the values of the operands demand.
+def as_array(value: Any, name: str) -> NDArray[Any]:
+    """Return anything array-like as an array; a memory map or plain array is kept as it is.
+
+    Raises
+    ------
+    UsageError
+        Rows of different lengths and the like, or a masked array.
+    """
+    if isinstance(value, np.ma.MaskedArray):
+        raise UsageError(
+            f"{name} is a masked array, whose mask a product would drop; pass .filled(...) or .data"
+        )
+    try:
+        # np.matrix and other subclasses lose their own multiplication.
+        return np.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"{name} must be an array of numbers; got {type(value).__name__} ({error}); "
+            "make it an array first"
+        ) from error
+
+
+def plan_product(a: Checked, b: Checked, pool: Pool, *, operation: str, **options: Any) -> Plan:
+    """Plan ``a @ b`` on a pool with what the values of the operands demand.
 
     Raises
     ------
     UsageError
         No code can compute this product as asked; see :func:`codedla.engine.plan.make_plan`.
     """
+    if not (hasattr(pool, "n_workers") and hasattr(pool, "run")):
+        raise UsageError(
+            f"pool must be a SerialPool, SimulatedPool or MPIPool; got {pool!r}; worker ranks get "
+            "None: compute inside 'if pool is not None'"
+        )
     dtype = np.result_type(a.dtype, b.dtype)
     bound = _largest_entry(a, b)
     arguments: dict[str, Any] = {
@@ -108,7 +138,7 @@ def plan_product(a: Checked, b: Checked, n_workers: int, *, operation: str, **op
             _refuse_mixed_unsigned(a, b, dtype)
     else:
         arguments["plain_only"] = not combinable(a, b, dtype)
-    return make_plan(a.shape, b.shape, dtype, n_workers, **arguments)
+    return make_plan(a.shape, b.shape, dtype, pool.n_workers, **arguments)
 
 
 def combinable(a: Checked, b: Checked, dtype: np.dtype) -> bool:

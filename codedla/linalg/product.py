@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from codedla.blocks import Split
 from codedla.codes import error_estimate
 from codedla.engine import arithmetic
+from codedla.engine.arguments import positive
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import Decoder, make_decoder
 from codedla.engine.encoder import DenseEncoder, SparseEncoder, make_encoder
@@ -86,7 +87,9 @@ def run_product(
     UsageError, NotDecodable, WorkerError, VerificationFailed
     """
     plan = product.plan
-    _check_options(plan, out, verify, timeout)
+    _check_options(plan, out, verify, progress)
+    if timeout is not None:
+        timeout = positive(timeout, "timeout")
     for text in plan.warnings:
         warnings.warn(text, CodedlaWarning, stacklevel=4)
     report = _new_report(plan)
@@ -94,7 +97,7 @@ def run_product(
     if rows == 0 or inner == 0 or cols == 0:
         empty = np.zeros((rows, cols), plan.dtype) if out is None else out
         empty[...] = 0
-        report.amplification, report.error_estimate = 1.0, 0.0
+        report.amplification, report.error_estimate, report.verified = 1.0, 0.0, verify
         return empty, report
     replies = _reply_dtype(plan)
     buffer = _result_buffer(plan, replies, _apart(out, a, b))
@@ -112,6 +115,8 @@ def run_product(
         decoder=decoder,
         timeout=timeout,
         progress=progress,
+        # A memory map is as large as memory or larger: there, nothing is kept in between.
+        borrowed=buffer is out and not isinstance(out, np.memmap),
     )
     outcome = product.pool.run(job)
     _complete(report, plan, collector, outcome)
@@ -124,16 +129,21 @@ def run_product(
     return result, report
 
 
-def _check_options(plan: Plan, out: Array | None, verify: str, timeout: float | None) -> None:
+def _check_options(plan: Plan, out: Any, verify: str, progress: Progress | None) -> None:
     if verify not in ("off", "freivalds"):
         raise UsageError(f"verify must be 'off' or 'freivalds'; got {verify!r}")
-    if timeout is not None and not timeout > 0:
-        raise UsageError(f"timeout must be positive seconds; got {timeout}")
+    if progress is not None and not callable(progress):
+        raise UsageError(
+            f"progress must be a function of (done, needed, total); got {progress!r}; pass one"
+        )
     if out is None:
         return
     rows, _, cols = plan.shape
-    if not isinstance(out, np.ndarray) or out.shape != (rows, cols) or out.dtype != plan.dtype:
-        got = f"{getattr(out, 'dtype', type(out).__name__)} {getattr(out, 'shape', '')}"
+    plain = isinstance(out, np.ndarray) and not isinstance(out, np.ma.MaskedArray)
+    if not plain or out.shape != (rows, cols) or out.dtype != plan.dtype:
+        got = (
+            f"{getattr(out, 'dtype', '')} {type(out).__name__} {getattr(out, 'shape', '')}".strip()
+        )
         raise UsageError(f"out must be a {plan.dtype} array of shape {(rows, cols)}; got {got}")
     if not out.flags.writeable:
         raise UsageError("out must be writeable; got a read-only array")
@@ -148,8 +158,8 @@ def _reply_dtype(plan: Plan) -> np.dtype:
 
 def _apart(out: Array | None, *operands: Checked) -> Array | None:
     """Return ``out`` unless it overlaps an operand, of which blocks are still to be read."""
-    matrices = [a.matrix for a in operands if isinstance(a.matrix, np.ndarray)]
-    if out is None or any(np.may_share_memory(out, matrix) for matrix in matrices):
+    arrays = [array for operand in operands for array in operand.arrays]
+    if out is None or any(np.may_share_memory(out, array) for array in arrays):
         return None
     return out
 
@@ -287,9 +297,15 @@ def _freivalds(a: Checked, b: Checked, decoded: Array, alpha: float, eps: float)
         )
     rng = np.random.default_rng()
     r = rng.standard_normal((b.shape[1], 1))
-    expected = a.matrix @ (b.matrix @ r)
-    difference = np.abs(decoded @ r - expected).ravel()
     scale = max(a.facts.norm * b.facts.norm * float(np.linalg.norm(r)), 1e-300)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = a.matrix @ (b.matrix @ r)
+        difference = np.abs(decoded @ r - expected).ravel()
+    if not (np.isfinite(scale) and np.isfinite(expected).all()):
+        raise VerificationFailed(
+            "a product near overflow cannot be verified by random projection; scale the operands "
+            "down or use verify='off'"
+        )
     explained = 32 * (1 + alpha) * eps * scale
     worst = int(np.argmax(difference)) if difference.size else 0
     # NaN in the product must fail, hence "not <=".

@@ -13,8 +13,10 @@ import os
 import pickle
 import signal
 import socket
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,9 @@ from numpy.typing import NDArray
 
 from codedla.engine.collector import Instruction
 from codedla.engine.round import Event, Operand, Outcome, Round
-from codedla.errors import PoolClosed, WorkerError
+from codedla.errors import PoolClosed, UsageError, WorkerError
 from codedla.mpi import wire
+from codedla.mpi.signals import Postponed
 from codedla.mpi.wire import Answer, Backoff, Inbox, Kind, Message, Received, Transfer, Types
 
 __all__ = ["Link", "Master"]
@@ -75,6 +78,9 @@ class _Receipt:
 class Master:
     """Drive the workers of one communicator.
 
+    Threads take turns. Signal handlers, Ctrl-C's among them, wait until orders and books agree, so
+    that the pool stays usable after an interrupt.
+
     Parameters
     ----------
     control, data : MPI.Comm
@@ -95,6 +101,8 @@ class Master:
         self._closed = False
         self._scratch: dict[int, NDArray[np.uint8]] = {}
         self._job: _Running | None = None
+        self._turn = threading.RLock()
+        self._postponed: Postponed | None = None
         for link in self.links:
             link.inbox.post()
 
@@ -102,18 +110,40 @@ class Master:
 
     def run(self, job: Round) -> Outcome:
         """Run one round; see :class:`codedla.engine.round.Pool`."""
-        if self._closed:
-            raise PoolClosed("this pool is closed; use it inside its with block")
-        self._round_id += 1
-        running = self._job = _Running(job, self._round_id)
-        try:
-            self._collect(running)
-        finally:
-            self._job = None
-            # Whatever happened, nobody goes on computing for this round.
-            for link in self.links:
-                self._cancel(link)
-        return running.outcome
+        with self._consistent() as postponed:
+            if self._closed:
+                raise PoolClosed("this pool is closed; use it inside its with block")
+            if self._job is not None:
+                raise UsageError(
+                    "a pool runs one product at a time; got another one from inside progress=; "
+                    "start it when the first is done"
+                )
+            self._round_id += 1
+            running = self._job = _Running(job, self._round_id)
+            try:
+                self._claim(job.decoder.output)
+                self._collect(running, postponed)
+            finally:
+                self._job = None
+                # Whatever happened, nobody goes on computing for this round.
+                for link in self.links:
+                    self._cancel(link)
+                self._settle(job.decoder.output)
+            return running.outcome
+
+    @contextmanager
+    def _consistent(self) -> Iterator[Postponed]:
+        """Take this thread's turn, with signal handlers held back."""
+        with self._turn:
+            if self._postponed is not None:  # called from inside a round
+                yield self._postponed
+                return
+            with Postponed() as postponed:
+                self._postponed = postponed
+                try:
+                    yield postponed
+                finally:
+                    self._postponed = None
 
     def new_key(self) -> int:
         """Return an unused positive id for a resident operand."""
@@ -122,18 +152,19 @@ class Master:
 
     def drop(self, keys: Sequence[int]) -> None:
         """Make every worker forget these resident operands."""
-        if self._closed:
-            return
-        payload = np.array(keys, np.int64).tobytes()
-        for link in self.links:
-            held = link.holds.intersection(keys)
-            if held and link.gone is None:
-                link.holds -= held
-                self._order(link, Message(Kind.DROP, payload=payload))
+        with self._consistent():
+            if self._closed:
+                return
+            payload = np.array(keys, np.int64).tobytes()
+            for link in self.links:
+                held = link.holds.intersection(keys)
+                if held and link.gone is None:
+                    link.holds -= held
+                    self._order(link, Message(Kind.DROP, payload=payload))
 
     # -- one round -----------------------------------------------------------------------------
 
-    def _collect(self, running: _Running) -> None:
+    def _collect(self, running: _Running, postponed: Postponed) -> None:
         job, outcome = running.job, running.outcome
         for worker in job.workers:
             reason = self.links[worker].gone
@@ -142,17 +173,21 @@ class Master:
         waiting = [w for w in job.workers if self.links[w].gone is None]
         backoff = Backoff()
         while running.open:
+            postponed.deliver()
             # Late workers are handed this round's task as soon as they are free again.
             for worker in [w for w in waiting if self.links[w].idle]:
                 waiting.remove(worker)
                 self._dispatch(running, self.links[worker])
                 self._poll()
+                running.tell(postponed)
                 if not running.open:
                     break
             for worker in waiting:
                 self._cancel(self.links[worker])
             waiting = [w for w in waiting if self.links[w].gone is None]
-            if self._poll():
+            happened = self._poll()
+            running.tell(postponed)
+            if happened:
                 backoff.reset()
             elif not running.open:
                 break
@@ -206,22 +241,37 @@ class Master:
 
     def _drain(self, running: _Running) -> None:
         """Let replies that are arriving in the output's own memory arrive, before it is used."""
-        output = running.job.decoder.output
-        if not self._arriving(output):
-            return
-        backoff, end = Backoff(), time.perf_counter() + DRAIN
-        while self._arriving(output) and time.perf_counter() < end:
-            if self._poll():
-                backoff.reset()
-            else:
-                backoff.wait()
-        if self._arriving(output):
+        if not self._settle(running.job.decoder.output):
             running.job.decoder.detach()
 
-    def _arriving(self, output: NDArray[Any]) -> bool:
-        """Tell whether a reply is being received into the output's memory."""
-        receipts = [k.receipt for k in self.links if k.receipt is not None and k.gone is None]
-        return any(np.may_share_memory(receipt.buffer, output) for receipt in receipts)
+    def _claim(self, output: NDArray[Any]) -> None:
+        """Refuse to decode into memory that a reply to an earlier round may still write to.
+
+        Raises
+        ------
+        UsageError
+            A rank stopped in the middle of sending its reply into the same ``out``.
+        """
+        if not self._settle(output):
+            ranks = ", ".join(f"rank {link.rank}" for link in self._arriving(output))
+            raise UsageError(
+                f"out must be memory that nobody else writes to; {ranks} stopped in the middle of "
+                "an earlier reply to it; pass another array"
+            )
+
+    def _settle(self, output: NDArray[Any]) -> bool:
+        """Give replies that are arriving in this memory a moment; return whether all arrived."""
+        return self._until(lambda: not self._arriving(output), DRAIN)
+
+    def _arriving(self, output: NDArray[Any]) -> list[Link]:
+        """Return the workers whose replies are being received into this memory."""
+        return [
+            link
+            for link in self.links
+            if link.receipt is not None
+            and link.gone is None
+            and np.may_share_memory(link.receipt.buffer, output)
+        ]
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -263,7 +313,7 @@ class Master:
             try:
                 self._message(link, message)
             finally:
-                # Also when a caller's progress function raises: the goodbye must still be heard.
+                # Also after a broken message: the goodbye must still be heard.
                 if not link.said_bye:
                     link.inbox.post()
             happened = True
@@ -295,7 +345,7 @@ class Master:
                 self._hand_over(link, answer)
             return
         buffer = target
-        if buffer is None or not wire.runs_of_rows(buffer):
+        if buffer is None or self._lent(buffer) or not wire.runs_of_rows(buffer):
             buffer = self._scratch_for(link, answer)
         transfer = Transfer.receive(self.data, link.rank, [buffer], self.types)
         link.receipt = _Receipt(transfer, answer, target, buffer)
@@ -312,6 +362,11 @@ class Master:
                 f"{target.dtype} {target.shape} was due"
             )
         return target
+
+    def _lent(self, target: NDArray[Any]) -> bool:
+        """Tell whether this is memory of the caller's, which goes back when the round is over."""
+        job = self._job.job if self._job is not None else None
+        return job is not None and job.borrowed and np.may_share_memory(target, job.decoder.output)
 
     def _scratch_for(self, link: Link, answer: Answer) -> NDArray[Any]:
         """Return scratch memory for a late reply; kept per worker and reused."""
@@ -346,7 +401,7 @@ class Master:
             running.outcome.received += target.nbytes
         running.instruct(instruction, link.worker, "reply", f"computed {answer.seconds:.6f} s")
         if job.progress is not None:
-            job.progress(len(job.collector.responders), job.collector.needed, len(job.workers))
+            running.untold.append(len(job.collector.responders))
 
     def _error(self, link: Link, message: Received) -> None:
         link.busy_round = 0
@@ -387,9 +442,15 @@ class Master:
         A worker in the middle of a panel hears of it within milliseconds. One that is frozen or
         swapped out is not waited for beyond :data:`GRACE`.
         """
-        if self._closed:
+        with self._consistent():
+            if self._job is not None:
+                raise UsageError("a pool closes between products; got close() inside progress=")
+            if not self._closed:
+                self._closed = True
+                self._dismiss()
             return self.clean
-        self._closed = True
+
+    def _dismiss(self) -> None:
         for link in self.links:
             if link.gone is None:
                 self._order(link, Message(Kind.STOP))
@@ -409,7 +470,6 @@ class Master:
             self.types.free()
         elif self.fault_tolerant:
             self._kill(silent)
-        return self.clean
 
     def _until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Keep polling until the condition holds or time is over."""
@@ -443,6 +503,7 @@ class _Running:
         self.outcome = Outcome()
         self.start = time.perf_counter()
         self.instruction = Instruction.WAIT
+        self.untold: list[int] = []
 
     @property
     def open(self) -> bool:
@@ -458,6 +519,13 @@ class _Running:
         self.outcome.events.append(Event(self.elapsed(), kind, worker, note))
         if self.open:
             self.instruction = instruction
+
+    def tell(self, postponed: Postponed) -> None:
+        """Tell the caller's progress function of every reply; it may do, and raise, anything."""
+        job = self.job
+        while self.untold and job.progress is not None:
+            with postponed.lifted():
+                job.progress(self.untold.pop(0), job.collector.needed, len(job.workers))
 
 
 def _reason(error: MPI.Exception) -> str:

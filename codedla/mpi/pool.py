@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from codedla.engine.arguments import whole_number
 from codedla.engine.round import Outcome, Round
 from codedla.engine.stragglers import Fault, check_ranks
 from codedla.errors import UsageError
@@ -60,14 +61,12 @@ class MPIPool:
         world.install_abort_hook(comm)
         self.n_workers = comm.Get_size() - 1
         self.faults = tuple(faults)
-        self.threads = threads
+        self.threads = whole_number(threads, "threads", least=1)
         self.clean = True
         self._comm = comm
         self._channels: tuple[Any, Any] | None = None
         self._master: Master | None = None
         check_ranks(self.faults, self.n_workers)
-        if threads < 1:
-            raise UsageError(f"threads must be at least 1; got {threads}")
 
     def __enter__(self) -> MPIPool | None:
         from mpi4py import MPI

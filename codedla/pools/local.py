@@ -7,11 +7,12 @@ import traceback
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
+from codedla.engine.arguments import whole_number
 from codedla.engine.collector import Instruction
 from codedla.engine.round import Event, Operand, Outcome, Round
 from codedla.engine.stragglers import Fault, FaultPlan, check_ranks
 from codedla.engine.work import multiply
-from codedla.errors import PoolClosed, UsageError, WorkerError
+from codedla.errors import PoolClosed, WorkerError
 
 __all__ = ["LocalPool"]
 
@@ -28,9 +29,7 @@ class LocalPool:
     """
 
     def __init__(self, n_workers: int, faults: Iterable[Fault] = ()) -> None:
-        if n_workers < 1:
-            raise UsageError(f"a pool needs at least 1 worker; got {n_workers}")
-        self.n_workers = n_workers
+        self.n_workers = n_workers = whole_number(n_workers, "a pool's number of workers", least=1)
         self.faults = tuple(faults)
         check_ranks(self.faults, n_workers)
         self.plans = [FaultPlan(self.faults, worker) for worker in range(n_workers)]

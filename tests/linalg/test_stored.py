@@ -173,7 +173,7 @@ def test_a_vector_too_large_to_be_combined_is_refused_or_right():
             r"vectors, which are not cut; got blocks 2x2; use blocks=\(m, 1\)",
         ),
         (lambda pool: codedla.store(np.eye(3), pool=pool) @ np.ones(4), "x must have 3 entries"),
-        (lambda pool: codedla.store(np.eye(3), pool=pool) @ 3.0, "x must be a matrix"),
+        (lambda pool: codedla.store(np.eye(3), pool=pool) @ 3.0, "x must be a vector"),
         (lambda pool: codedla.matvec(np.eye(3), np.ones(4), pool=pool), "columns of A must equal"),
         (lambda pool: codedla.matvec(np.eye(3), ["a"] * 3, pool=pool), "x: operands must be"),
     ],

@@ -143,6 +143,37 @@ def test_pools_one_after_the_other(job):
         assert all(entry == [1] for entry in seen["inside"])
 
 
+def test_a_pool_outlives_interrupts_and_what_progress_functions_do(job):
+    ended = job("interrupts.py", 4)
+    assert ended.code == 0, ended
+    result = ended.data["result"]
+    assert result["interrupted"] == result["right after"] == 100
+    assert result["progress raises"] == [["RuntimeError: the caller's own", True]] * 10
+    for what in ("product inside", "close inside"):
+        error, right_after = result[what]
+        assert error.startswith("UsageError"), error
+        assert "progress=" in error
+        assert right_after
+    assert [done for done, _, _ in result["counted"]] == list(range(1, len(result["counted"]) + 1))
+    assert result["counted"]
+    assert result["threads"] == [True] * 4
+
+
+@pytest.mark.parametrize("words", [[], ["map"]])
+def test_a_frozen_reply_does_not_spoil_a_later_product(job, words):
+    """The same array is decoded into while a rank is frozen in the middle of an older reply."""
+    # Without single copies a reply can stop half-way.
+    ended = job("frozen_reply.py", 4, *words, OMPI_MCA_smsc="^cma,xpmem,knem")
+    assert ended.code == 0, ended
+    result = ended.data["result"]
+    assert result["failed"] >= 4
+    assert result["wrong"] == 0
+    if words:  # a map is received into directly: refused rather than spoilt
+        assert result["right"] + result["refused"] == 8
+    else:
+        assert result["right"] == 8
+
+
 def test_idle_workers_cost_little(job):
     ended = job("idle.py", 5)
     assert ended.code == 0, ended

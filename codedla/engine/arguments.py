@@ -1,0 +1,82 @@
+"""Read the caller's numbers: any kind of whole or real number, nothing else, in plain words."""
+
+from __future__ import annotations
+
+import numbers
+import operator
+from typing import Any
+
+import numpy as np
+
+from codedla.errors import UsageError
+
+__all__ = ["MOST_BLOCKS", "block_counts", "positive", "whole_number"]
+
+MOST_BLOCKS = 10**6
+"""More blocks than workers of any pool; keeps arithmetic with a mistyped number short."""
+
+
+def whole_number(value: Any, name: str, *, least: int) -> int:
+    """Return ``value`` as int: Python's and NumPy's integers pass, bools and floats do not.
+
+    Raises
+    ------
+    UsageError
+        Not a whole number, or less than ``least``.
+    """
+    try:
+        number = _index(value)
+    except TypeError:
+        raise UsageError(f"{name} must be a whole number; got {value!r}; give an int") from None
+    if number < least:
+        raise UsageError(f"{name} must be >= {least}; got {number}; give a larger one")
+    return number
+
+
+def positive(value: Any, name: str) -> float:
+    """Return ``value`` as a positive float; infinity passes, NaN does not.
+
+    Raises
+    ------
+    UsageError
+        Not a real number, or not positive.
+    """
+    if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
+        raise UsageError(f"{name} must be a positive number; got {value!r}; give a float")
+    number = float(value)
+    if not number > 0:
+        raise UsageError(f"{name} must be positive; got {value}; give a larger one")
+    return number
+
+
+def block_counts(blocks: Any) -> int | tuple[int, ...]:
+    """Return numbers of blocks as an int, or as a tuple of one to three ints.
+
+    Raises
+    ------
+    UsageError
+        Not positive integers, too many of them, or too large.
+    """
+    try:
+        counts = _index(blocks)
+        parts: tuple[int, ...] = (counts,)
+    except TypeError:
+        counts = None
+        try:
+            parts = () if isinstance(blocks, str | bytes) else tuple(_index(b) for b in blocks)
+        except TypeError:
+            parts = ()
+    if not 1 <= len(parts) <= 3 or min(parts) < 1:
+        raise UsageError(
+            "blocks must be one, two or three positive integers (K, MxN or MxPxN); "
+            f"got {blocks!r}; write for instance blocks=(2, 2)"
+        )
+    if max(parts) > MOST_BLOCKS:
+        raise UsageError(f"blocks are at most {MOST_BLOCKS}; got {blocks!r}; use fewer")
+    return parts if counts is None else counts
+
+
+def _index(value: Any) -> int:
+    if isinstance(value, bool | np.bool_):
+        raise TypeError("a bool is no number")
+    return operator.index(value)

@@ -1,0 +1,95 @@
+"""What no product can be made of is refused in one sentence, before anything is computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import codedla
+
+A, B = np.arange(12.0).reshape(4, 3), np.arange(6.0).reshape(3, 2)
+
+
+@pytest.fixture
+def pool():
+    with codedla.SerialPool(4) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"blocks": 2.5},
+        {"blocks": "2x2"},
+        {"tolerate": 1.5},
+        {"tolerate": True},
+        {"tolerate": "1"},
+        {"tolerance": "1e-3"},
+        {"tolerance": 1j},
+        {"timeout": "3"},
+        {"timeout": np.nan},
+        {"timeout": (1,)},
+        {"code": []},
+        {"progress": 1},
+        {"verify": True},
+    ],
+)
+@pytest.mark.parametrize("multiply", [codedla.matmul, codedla.matvec])
+def test_options(pool, multiply, options):
+    (name,) = options
+    with pytest.raises(codedla.UsageError, match=rf"\b{name}\b.* must be"):
+        multiply(A, B, pool=pool, **options)
+
+
+@pytest.mark.parametrize("no_pool", [None, 3, "pool"])
+def test_a_pool_is_needed(no_pool):
+    for call in (
+        lambda: codedla.matmul(A, B, pool=no_pool),
+        lambda: codedla.matvec(A, B[:, 0], pool=no_pool),
+        lambda: codedla.store(A, pool=no_pool),
+    ):
+        with pytest.raises(codedla.UsageError, match="pool is not None"):
+            call()
+
+
+@pytest.mark.parametrize("workers", [0, -1, True, 2.5, "3", None])
+def test_numbers_of_workers(workers):
+    with pytest.raises(codedla.UsageError, match="number of workers"):
+        codedla.SerialPool(workers)
+
+
+def test_masks_and_ragged_rows_are_not_dropped(pool):
+    masked = np.ma.masked_array(B, B > 2)
+    with pytest.raises(codedla.UsageError, match="masked"):
+        codedla.matmul(A, masked, pool=pool)
+    with pytest.raises(codedla.UsageError, match="masked"):
+        codedla.matvec(A, masked[:, 0], pool=pool)
+    with codedla.store(A, pool=pool) as stored:
+        with pytest.raises(codedla.UsageError, match="masked"):
+            stored @ masked[:, 0]
+        with pytest.raises(codedla.UsageError, match="x must be"):
+            stored @ [1.0, [2.0], 3.0]
+        with pytest.raises(codedla.UsageError, match="x must be a vector"):
+            stored @ 3.0
+    with pytest.raises(codedla.UsageError, match="A must be an array"):
+        codedla.matmul([[1, 2], [3]], B, pool=pool)
+    with pytest.raises(codedla.UsageError, match="MaskedArray"):
+        codedla.matmul(A, B, pool=pool, out=np.ma.zeros((4, 2)))
+
+
+def test_out_may_share_memory_with_a_sparse_operand(pool):
+    data = np.arange(1.0, 10.0)
+    S = sp.csr_array(data.reshape(3, 3))
+    S.data = data
+    expected = S.toarray() @ S.toarray()
+    out = data.reshape(3, 3)
+    assert codedla.matmul(S, S, pool=pool, out=out) is out
+    np.testing.assert_allclose(out, expected, rtol=1e-12)
+
+
+def test_a_product_near_overflow_is_not_blamed_on_a_worker(pool):
+    with np.errstate(over="ignore"), pytest.raises(codedla.VerificationFailed) as caught:
+        codedla.matmul(A * 1e200, B * 1e150, pool=pool, verify="freivalds")
+    assert "overflow" in str(caught.value)
+    assert "worker" not in str(caught.value)
