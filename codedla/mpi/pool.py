@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import sys
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from codedla.mpi.master import Master
 
 __all__ = ["MPIPool"]
+
+_open_pools: list[MPIPool] = []
+"""Pools of which this rank is the master."""
 
 
 class MPIPool:
@@ -57,13 +61,14 @@ class MPIPool:
     """
 
     def __init__(self, comm: MPI.Comm, faults: Iterable[Fault] = (), threads: int = 1) -> None:
-        world.check_size(comm)
+        world.check_comm(comm)
         world.install_abort_hook(comm)
         self.n_workers = comm.Get_size() - 1
         self.faults = tuple(faults)
         self.threads = whole_number(threads, "threads", least=1)
         self.clean = True
         self._comm = comm
+        self._workers = frozenset(world.ranks_in_world(comm)[1:])
         self._channels: tuple[Any, Any] | None = None
         self._master: Master | None = None
         check_ranks(self.faults, self.n_workers)
@@ -71,6 +76,8 @@ class MPIPool:
     def __enter__(self) -> MPIPool | None:
         from mpi4py import MPI
 
+        if self._comm.Get_rank() == 0:
+            self._check_free()
         # Orders and answers on communicators of their own: nothing of the caller's is ever matched.
         control, data = self._comm.Dup(), self._comm.Dup()
         for channel in (control, data):
@@ -82,6 +89,9 @@ class MPIPool:
         from codedla.mpi.master import Master
 
         self._master = Master(control, data, fault_tolerant=world.fault_tolerant())
+        _open_pools.append(self)
+        # A pool that nobody closes would keep its workers, and the job, waiting for ever.
+        atexit.register(self.close)
         return self
 
     def __exit__(
@@ -90,6 +100,8 @@ class MPIPool:
         value: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if isinstance(value, SystemExit):
+            world.note_exit(value)
         if self._master is not None:
             self.close()
 
@@ -110,6 +122,19 @@ class MPIPool:
         if self._master is not None:
             self.clean = self._master.close()
             self._release()
+        if self in _open_pools:
+            _open_pools.remove(self)
+            atexit.unregister(self.close)
+
+    def _check_free(self) -> None:
+        """Refuse workers that serve another pool of this master: they would never come here."""
+        serving = {rank for pool in _open_pools for rank in pool._workers}
+        if busy := serving & self._workers:
+            raise UsageError(
+                "a rank serves one pool at a time; got ranks "
+                f"{', '.join(map(str, sorted(busy)))} of MPI.COMM_WORLD, which serve another; "
+                "close that pool first, or split the communicator"
+            )
 
     def _serve(self, control: MPI.Comm, data: MPI.Comm) -> None:
         from codedla.mpi.worker import worker_serve

@@ -28,16 +28,19 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = [
-    "check_size",
+    "check_comm",
     "fault_tolerant",
     "hard_exit",
     "import_mpi",
     "install_abort_hook",
+    "note_exit",
+    "ranks_in_world",
     "skip_finalize",
 ]
 
 _exit_code = 0
 _hooked = False
+_unclean = False
 
 
 def import_mpi(*, finalize: bool = True):  # type: ignore[no-untyped-def]  # the module mpi4py.MPI
@@ -69,20 +72,28 @@ def import_mpi(*, finalize: bool = True):  # type: ignore[no-untyped-def]  # the
     return MPI
 
 
-def check_size(comm: MPI.Comm) -> None:
-    """Refuse a world that is not what the launcher started, or that has no worker.
+def check_comm(comm: MPI.Comm) -> None:
+    """Refuse what is no communicator, a world that the launcher did not start, or no worker.
 
     Raises
     ------
     MPIUnavailable
         Launcher and library belong to different MPIs: every rank believes to be alone.
     UsageError
-        One rank only.
+        One rank only, or not a valid intracommunicator.
     """
-    expected = launch.world_from_env()
+    from mpi4py import MPI
+
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        name = "COMM_NULL" if comm == MPI.COMM_NULL else type(comm).__name__
+        raise UsageError(
+            f"comm must be an mpi4py intracommunicator; got {name}; use MPI.COMM_WORLD, or ranks "
+            "split off it"
+        )
     if comm.Get_size() > 1:
         return
-    if expected is not None and expected[1] > 1:
+    expected = launch.world_from_env()
+    if expected is not None and expected[1] > 1 and MPI.COMM_WORLD.Get_size() == 1:
         raise MPIUnavailable(
             f"the launcher started {expected[1]} ranks but this rank sees only itself: launcher "
             "and MPI library differ; use the mpirun that belongs to the library (codedla doctor)"
@@ -91,6 +102,18 @@ def check_size(comm: MPI.Comm) -> None:
         "at least 2 ranks are needed, a master and a worker; got 1; "
         "start with mpirun -n R or --ranks R"
     )
+
+
+def ranks_in_world(comm: MPI.Comm) -> list[int]:
+    """Return the ranks of a communicator's processes in ``COMM_WORLD``."""
+    from mpi4py import MPI
+
+    group, everybody = comm.Get_group(), MPI.COMM_WORLD.Get_group()
+    try:
+        return [int(rank) for rank in MPI.Group.Translate_ranks(group, None, everybody)]
+    finally:
+        group.Free()
+        everybody.Free()
 
 
 def fault_tolerant() -> bool:
@@ -107,6 +130,8 @@ def install_abort_hook(comm: MPI.Comm) -> None:
     if _hooked:
         return
     _hooked = True
+    # Registered early, so that what is registered later is heard first, a forgotten pool's end too.
+    atexit.register(_end_unclean)
     previous = sys.excepthook
     rank = comm.Get_rank()
 
@@ -157,7 +182,22 @@ def hard_exit(code: int) -> None:
 
 def skip_finalize() -> None:
     """Arrange that this process, when its script is done, ends without ``MPI_Finalize``."""
-    atexit.register(lambda: hard_exit(_exit_code))
+    global _unclean
+    _unclean = True
+
+
+def note_exit(stop: SystemExit) -> None:
+    """Keep the code of a ``sys.exit`` for a process that may have to end by itself."""
+    global _exit_code
+    if stop.code is None or isinstance(stop.code, int):
+        _exit_code = stop.code or 0
+    else:
+        _exit_code = 1
+
+
+def _end_unclean() -> None:
+    if _unclean:
+        hard_exit(_exit_code)
 
 
 def report_exception(rank: int) -> None:

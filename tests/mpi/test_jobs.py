@@ -131,7 +131,19 @@ def test_pools_one_after_the_other(job):
     assert result["closed store"].startswith("PoolClosed")
     assert result["outside"].startswith("UsageError: use the pool inside its with block")
     assert "worker ranks 1 to 3; got rank 9" in result["no such rank"]
-    assert result["threads"].startswith("UsageError: threads must be at least 1; got 0")
+    assert result["threads"].startswith("UsageError: threads must be >= 1; got 0")
+    assert "ranks 1, 2, 3" in result["nested"]
+    assert result["alone"].startswith("UsageError: at least 2 ranks")
+    for name, what in (
+        ("None", "NoneType"),
+        ("3", "int"),
+        ("null", "COMM_NULL"),
+        ("between", "Intercomm"),
+    ):
+        assert result[f"comm {name}"].startswith(
+            f"UsageError: comm must be an mpi4py intracommunicator; got {what}"
+        )
+    assert ended.data["forgotten"]
     # The caller's own messages arrive where they were sent, and nothing else does.
     assert result["untouched"]
     assert result["mine"] == [7.0] * 4

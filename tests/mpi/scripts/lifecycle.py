@@ -51,6 +51,7 @@ with codedla.MPIPool(world) as pool:
     if pool is not None:
         note_shared_memory()
         result["right"] = bool(np.allclose(codedla.matmul(A, B, pool=pool), A @ B))
+        result["nested"] = error_of(codedla.MPIPool(world).__enter__)
         stored = codedla.store(A, pool=pool)
         stored @ B[:, 0]
 if rank == 0:
@@ -71,6 +72,18 @@ if rank < 3:
             result["part"] = bool(np.allclose(codedla.matmul(A, B, pool=third), A @ B))
             result["part workers"] = third.n_workers
 part.Free()
+alone = world.Split(rank, rank)
+result["alone"] = error_of(lambda: codedla.MPIPool(alone))
+alone.Free()
+result["comm None"] = error_of(lambda: codedla.MPIPool(None))
+result["comm 3"] = error_of(lambda: codedla.MPIPool(3))
+result["comm null"] = error_of(lambda: codedla.MPIPool(MPI.COMM_NULL))
+halves = world.Split(rank < 2, rank)
+bridge = world.Dup()  # messages on the world would be caught by the standing receive
+between = halves.Create_intercomm(0, bridge, 2 if rank < 2 else 0)
+result["comm between"] = error_of(lambda: codedla.MPIPool(between))
+for comm in (between, bridge, halves):
+    comm.Free()
 if rank == 1:
     theirs = np.zeros(3)
     world.Recv(theirs, 2, 1)
@@ -87,4 +100,8 @@ elif rank == 0:
     write("result", result)
 elif rank == 2:
     early.Wait()
+# The last pool is never closed: the end of the script sends its workers home.
+forgotten = codedla.MPIPool(world).__enter__()
+if forgotten is not None:
+    write("forgotten", bool(np.allclose(codedla.matmul(A, B, pool=forgotten), A @ B)))
 write(f"threads{rank}", {"before": before, "inside": inside, "after": threads()})
