@@ -13,8 +13,10 @@ import os
 import re
 import shutil
 import tempfile
+import tokenize
 import uuid
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,21 @@ from codedla.errors import UsageError
 __all__ = ["Operand", "Output", "inspect", "write_text"]
 
 _H5 = re.compile(r"^(?P<path>.+\.(?:h5|hdf5)):(?P<name>.+)$")
+#: What NumPy, SciPy and the archive readers raise over the contents of a damaged file.
+_DAMAGED = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    SyntaxError,
+    NotImplementedError,
+    EOFError,
+    tokenize.TokenError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 _NO_H5PY = "{spec} needs the package h5py; it is not installed; pip install 'codedla[hdf5]'"
 
 
@@ -75,7 +92,12 @@ class Operand:
             if self.format == "mtx":
                 return _load_mtx(self.path)
             return _load_h5(self.path, self.dataset, self.spec)
-        except (ValueError, EOFError, KeyError, OSError, zipfile.BadZipFile) as error:
+        except MemoryError as error:
+            raise UsageError(
+                f"an operand must fit into memory; got {self.spec} ({error}); "
+                "check its header, or use a machine with more"
+            ) from error
+        except (*_DAMAGED, OSError) as error:
             raise UsageError(
                 f"an operand must be a complete file; got {self.spec} ({error}); write it again"
             ) from error
@@ -102,15 +124,15 @@ def inspect(spec: str, role: str) -> Operand:
     """
     match = _H5.match(spec)
     path = Path(match["path"] if match else spec)
-    if not path.exists():
-        raise UsageError(
-            f"operand {role} must be an existing file; got {str(path)!r}; check the path"
-        )
-    if path.is_dir():
-        raise UsageError(
-            f"operand {role} must be a file; got the directory {str(path)!r}; name one"
-        )
     try:
+        if not path.exists():
+            raise UsageError(
+                f"operand {role} must be an existing file; got {str(path)!r}; check the path"
+            )
+        if path.is_dir():
+            raise UsageError(
+                f"operand {role} must be a file; got the directory {str(path)!r}; name one"
+            )
         if match:
             operand = _inspect_h5(spec, path, match["name"])
         elif spec.endswith(".npy"):
@@ -156,14 +178,21 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
     else:
         # Versions 2 and 3 differ in the encoding of field names only, which no matrix has.
         shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
-    return shape, dtype
+    return _checked_shape(shape), dtype
+
+
+def _checked_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
+    """Refuse what a header can say and no array can have: negative, fractional, boolean lengths."""
+    if not all(type(length) is int and 0 <= length < 2**63 for length in shape):
+        raise ValueError(f"no array has shape {shape}")
+    return shape
 
 
 def _inspect_npy(spec: str, path: Path) -> Operand:
     with path.open("rb") as stream:
         try:
             shape, dtype = _read_header(stream)
-        except ValueError as error:
+        except _DAMAGED as error:
             raise UsageError(
                 f"a .npy file must start with a complete NumPy header; got {spec} ({error}); "
                 "write it again with numpy.save"
@@ -202,10 +231,10 @@ def _inspect_npz(spec: str, path: Path) -> Operand:
                     f"holding {inside}; save a dense matrix as .npy"
                 )
             with archive.open("shape.npy") as stream:
-                shape = tuple(int(n) for n in np.lib.format.read_array(stream))
+                shape = _checked_shape(tuple(np.lib.format.read_array(stream).tolist()))
             with archive.open("data.npy") as stream:
                 data_shape, dtype = _read_header(stream)
-    except (zipfile.BadZipFile, ValueError, EOFError) as error:
+    except (*_DAMAGED, MemoryError) as error:
         if isinstance(error, UsageError):
             raise
         raise UsageError(
@@ -217,7 +246,11 @@ def _inspect_npz(spec: str, path: Path) -> Operand:
 def _load_npz(path: Path) -> Any:
     import scipy.sparse
 
-    return scipy.sparse.load_npz(path).tocsr()
+    matrix = scipy.sparse.load_npz(path)
+    if matrix.format in ("csr", "csc", "bsr"):
+        # SciPy checks indices only when asked to, and compiled code writes where they point.
+        matrix.check_format(full_check=True)
+    return matrix.tocsr()
 
 
 def _inspect_mtx(spec: str, path: Path) -> Operand:
@@ -225,7 +258,7 @@ def _inspect_mtx(spec: str, path: Path) -> Operand:
 
     try:
         rows, columns, entries, layout, field, symmetry = scipy.io.mminfo(path)
-    except (ValueError, EOFError, OverflowError) as error:
+    except _DAMAGED as error:
         raise UsageError(
             f"a .mtx file must start with a Matrix Market header; got {spec} ({error}); "
             "write it again with scipy.io.mmwrite"

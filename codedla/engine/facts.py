@@ -51,6 +51,10 @@ def canonical(matrix: Any) -> Any:
         # A copy before summing duplicates, because the caller's matrix is not ours to change.
         whole = whole.copy()
         whole.sum_duplicates()
+    if not len(whole.data) == len(whole.indices) == whole.indptr[-1]:
+        # Room beyond the last entry belongs to nobody; what travels is exactly the entries.
+        whole = whole.copy()
+        whole.prune()
     return whole
 
 

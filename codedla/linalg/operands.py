@@ -80,6 +80,7 @@ def as_operand(value: Any, name: str) -> Checked:
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from None
     if not isinstance(matrix, np.ndarray):
+        _check_indices(matrix, name)
         matrix = canonical(matrix)
     return Checked(matrix, scan(matrix))
 
@@ -104,6 +105,27 @@ def as_array(value: Any, name: str) -> NDArray[Any]:
             f"{name} must be an array of numbers; got {type(value).__name__} ({error}); "
             "make it an array first"
         ) from error
+
+
+def _check_indices(matrix: Any, name: str) -> None:
+    """Refuse a compressed matrix that points outside itself: compiled code would write there."""
+    if matrix.format not in ("csr", "csc", "bsr"):
+        return  # SciPy checks the others when they are made, and converts them with checks
+    minor = matrix.shape[0] if matrix.format == "csc" else matrix.shape[1]
+    if matrix.format == "bsr":
+        minor //= matrix.blocksize[1]
+    starts, indices = matrix.indptr, matrix.indices
+    sound = (
+        starts[0] == 0
+        and starts[-1] <= min(len(indices), len(matrix.data))
+        and bool((starts[1:] >= starts[:-1]).all())
+    )
+    used = indices[: starts[-1]]
+    if not sound or (used.size and not 0 <= used.min() <= used.max() < minor):
+        raise UsageError(
+            f"{name} must be a sparse matrix with indices inside it; got {matrix.format} of shape "
+            f"{tuple(matrix.shape)} that points outside; build it again, for instance from COO"
+        )
 
 
 def plan_product(a: Checked, b: Checked, pool: Pool, *, operation: str, **options: Any) -> Plan:

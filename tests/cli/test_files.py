@@ -167,6 +167,93 @@ def test_bad_operands(tmp_path, monkeypatch, name, write, spec, message):
         inspect(spec, "A")
 
 
+def npy_header(text: str) -> bytes:
+    """A .npy file whose header says this and nothing is amiss otherwise."""
+    body = text.encode().ljust(117) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(body).to_bytes(2, "little") + body + bytes(4096)
+
+
+@pytest.mark.parametrize(
+    "shape", ["(-3, 5)", "(3.0, 5)", "(True, 5)", "(10**9, 5)", "(3, 5", "(1, 2**70)", "{3}"]
+)
+def test_impossible_headers_are_refused(tmp_path, shape):
+    path = tmp_path / "A.npy"
+    path.write_bytes(npy_header(f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}}}"))
+    with pytest.raises(UsageError, match="complete"):
+        inspect(str(path), "A").load()
+
+
+def test_damaged_npy_files_are_refused_or_read(tmp_path):
+    """Every single damaged byte of the header: a refusal in words, or an array."""
+    np.save(tmp_path / "A.npy", np.arange(12.0).reshape(3, 4))
+    whole = (tmp_path / "A.npy").read_bytes()
+    path, refused = tmp_path / "B.npy", 0
+    for place in range(128):
+        for damage in (0x15, 0x80):
+            broken = bytearray(whole)
+            broken[place] ^= damage
+            path.write_bytes(broken)
+            try:
+                inspect(str(path), "B").load()
+            except UsageError:
+                refused += 1
+    assert refused > 50
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(UsageError):
+            inspect(str(path), "B").load()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"indices": np.array([0, 99, 1])},
+        {"indices": np.array([0, -1, 1])},
+        {"indptr": np.array([0, 9, 3])},
+        {"indptr": np.array([0, 3, 2])},
+        {"indptr": np.array([1, 2, 3])},
+        {"data": np.ones(2)},
+        {"shape": np.array([-2, 3])},
+        {"shape": np.array([2, 3, 4])},
+        {"shape": np.array(["a", "b"])},
+        {"format": np.array(b"zzz")},
+        {"data": np.array([1, None, "x"])},
+    ],
+    ids=lambda change: f"{next(iter(change))}",
+)
+@pytest.mark.parametrize("layout", ["csr", "csc"])
+def test_sparse_files_that_point_outside_are_refused(tmp_path, change, layout):
+    """Compiled code would write where they point."""
+    entries = {
+        "format": np.array(layout.encode()),
+        "shape": np.array([2, 3] if layout == "csr" else [3, 2]),
+        "data": np.ones(3),
+        "indices": np.array([0, 2, 1]),
+        "indptr": np.array([0, 2, 3]),
+    }
+    np.savez(tmp_path / "A.npz", **entries)
+    assert inspect(str(tmp_path / "A.npz"), "A").load().nnz == 3
+    np.savez(tmp_path / "A.npz", **{**entries, **change})
+    with pytest.raises(UsageError):
+        inspect(str(tmp_path / "A.npz"), "A").load()
+
+
+def test_a_file_that_promises_more_than_memory_is_refused(tmp_path):
+    path = tmp_path / "A.mtx"
+    path.write_text("%%MatrixMarket matrix coordinate real general\n3 3 99999999999999\n1 1 2\n")
+    with pytest.raises(UsageError, match=r"memory|complete"):
+        inspect(str(path), "A").load()
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x" * 5000, "loop", "dangling", "A.npy/B"])
+def test_paths_that_lead_nowhere(tmp_path, name):
+    (tmp_path / "loop.npy").symlink_to("loop.npy")
+    (tmp_path / "dangling.npy").symlink_to("nothing.npy")
+    (tmp_path / "A.npy").touch()
+    with pytest.raises(UsageError, match="operand A must be"):
+        inspect(str(tmp_path / f"{name}.npy"), "A")
+
+
 def test_a_truncated_matrix_market_file_is_found_on_loading(tmp_path):
     path = tmp_path / "A.mtx"
     scipy.io.mmwrite(path, scipy.sparse.eye_array(50))

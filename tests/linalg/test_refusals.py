@@ -93,3 +93,34 @@ def test_a_product_near_overflow_is_not_blamed_on_a_worker(pool):
         codedla.matmul(A * 1e200, B * 1e150, pool=pool, verify="freivalds")
     assert "overflow" in str(caught.value)
     assert "worker" not in str(caught.value)
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc", "bsr"])
+@pytest.mark.parametrize(
+    ("field", "place", "value"),
+    [
+        ("indices", 0, 1000),
+        ("indices", 0, -1),
+        ("indptr", 0, 1),
+        ("indptr", 1, 99),
+        ("indptr", -1, 99),
+    ],
+)
+def test_sparse_indices_that_point_outside(pool, layout, field, place, value):
+    broken = sp.csr_array(A).asformat(layout).copy()
+    getattr(broken, field)[place] = value
+    with pytest.raises(codedla.UsageError, match="points outside"):
+        codedla.matmul(broken, B, pool=pool)
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc"])
+def test_room_beyond_the_last_sparse_entry_is_no_part_of_the_matrix(pool, layout):
+    roomy = sp.csr_array(A).asformat(layout)
+    roomy.data = np.append(roomy.data, [np.nan, 9.0])
+    roomy.indices = np.append(roomy.indices, [0, 0]).astype(roomy.indptr.dtype)
+    for product in (
+        codedla.matmul(roomy, B, pool=pool),
+        codedla.matmul(B.T, roomy.T, pool=pool).T,
+    ):
+        np.testing.assert_allclose(product, A @ B)
+    assert len(roomy.data) == np.count_nonzero(A) + 2
