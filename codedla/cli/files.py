@@ -133,6 +133,11 @@ def inspect(spec: str, role: str) -> Operand:
             raise UsageError(
                 f"operand {role} must be a file; got the directory {str(path)!r}; name one"
             )
+        if not path.is_file():
+            raise UsageError(
+                f"operand {role} must be an ordinary file; got {str(path)!r}, a pipe or device; "
+                "save it to a file first"
+            )
         if match:
             operand = _inspect_h5(spec, path, match["name"])
         elif spec.endswith(".npy"):
@@ -348,13 +353,16 @@ class Output:
         match = _H5.match(spec)
         self.spec = spec
         self.force = force
-        self.path = Path(match["path"] if match else spec)
+        name = match["path"] if match else spec
+        # Behind a symbolic link, so that the product lands on the disk that the link leads to.
+        self.path = Path(os.path.realpath(name) if os.path.islink(name) else name)
         self.dataset = match["name"] if match else ""
         # The parent process of a job chooses the mark, so that it can tidy up after a killed one.
         self._mark(os.environ.get("CODEDLA_PART") or uuid.uuid4().hex)
 
     def _mark(self, mark: str) -> None:
-        self.temporary = self.path.with_name(f".{self.path.name}.{mark[:12]}.part")
+        # Cut, because a name has at most 255 bytes.
+        self.temporary = self.path.with_name(f".{self.path.name[:50]}.{mark[:12]}.part")
 
     def with_mark(self, mark: str) -> Output:
         """Return the same output with another process's temporary name."""
@@ -370,12 +378,13 @@ class Output:
         UsageError
             Unknown format, exists already, directory missing or not writable, or no room.
         """
-        if not self.dataset and self.path.suffix != ".npy":
+        if not self.dataset and not self.spec.endswith(".npy"):
             raise UsageError(
                 f"outputs are .npy or FILE.h5:/dataset; got {self.spec!r}; choose one of them"
             )
         if self.dataset:
             _h5py(self.spec)
+            self._check_dataset_name()
         _check_place(self.path, self.spec)
         if self._taken() and not self.force:
             raise UsageError(
@@ -385,8 +394,8 @@ class Output:
         free = shutil.disk_usage(self.path.parent).free
         if bytes_needed > free:
             raise UsageError(
-                f"the output needs {bytes_needed / 2**30:.2f} GiB; {self.path.parent} has "
-                f"{free / 2**30:.2f} GiB free; make room or choose another directory"
+                f"the output needs {bytes_needed / 2**30:.3f} GiB; {self.path.parent} has "
+                f"{free / 2**30:.3f} GiB free; make room or choose another directory"
             )
 
     def _taken(self) -> bool:
@@ -396,11 +405,35 @@ class Output:
             return True
         try:
             with _h5py(self.spec).File(self.path, "r") as file:
+                self._check_dataset_place(file)
                 return self.dataset in file
         except OSError as error:
             raise UsageError(
                 f"the output file must be HDF5; got {self.path} ({error}); choose another name"
             ) from error
+
+    def _check_dataset_name(self) -> None:
+        parts = self.dataset.strip("/").split("/")
+        if "" in parts or "." in parts or ".." in parts or "\0" in self.dataset:
+            raise UsageError(
+                f"an HDF5 output names a dataset; got {self.spec!r}; write it {self.path}:/name"
+            )
+
+    def _check_dataset_place(self, file: Any) -> None:
+        """Refuse to put a dataset below another one, or in the place of a whole group."""
+        group = _h5py(self.spec).Group
+        parts = self.dataset.strip("/").split("/")
+        for depth in range(1, len(parts) + 1):
+            place, last = "/".join(parts[:depth]), depth == len(parts)
+            if file.get(place, getlink=True) is None:
+                return
+            found = file.get(place)  # None: a link that leads nowhere
+            if isinstance(found, group) is last:
+                kind = "a group of other data" if last else "no group"
+                raise UsageError(
+                    f"an HDF5 output must have its own place; got {self.spec}, and /{place} is "
+                    f"{kind}; choose another name"
+                )
 
     @contextlib.contextmanager
     def receive(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
@@ -473,6 +506,12 @@ def _reserve(path: Path) -> None:
 
 def _check_place(path: Path, spec: str) -> None:
     folder = path.parent
+    try:
+        path.exists()
+    except OSError as error:
+        raise UsageError(
+            f"an output must have a possible name; got {spec!r} ({error.strerror}); choose another"
+        ) from error
     if path.is_dir():
         raise UsageError(f"an output must be a file; got the directory {spec!r}; name a file in it")
     if not folder.is_dir():

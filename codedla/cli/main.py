@@ -111,6 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         130 interrupted, 143 terminated.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    _open_streams()
     try:
         world = world_from_env()
         if world is not None and world[0] > 0:
@@ -129,6 +130,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BaseException as error:
         return fail(error)
     return code
+
+
+def _open_streams() -> None:
+    """Open what was closed by ``<&-``, ``>&-`` or ``2>&-``, as the null device.
+
+    Otherwise the next file that is opened would take the number 1, and what is printed, by this
+    process or by its job, would end up in it.
+    """
+    number = os.open(os.devnull, os.O_RDWR)
+    while number <= 2:
+        os.set_inheritable(number, True)
+        number = os.open(os.devnull, os.O_RDWR)
+    os.close(number)
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def _worker(words: list[str]) -> int:

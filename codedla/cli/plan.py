@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
 from codedla.cli.options import add_code_options, add_json, code_arguments, parse_shape
 from codedla.errors import UsageError
@@ -63,12 +64,12 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _dtype(name: str) -> str:
+def _dtype(name: str) -> Any:
     import numpy as np
 
     try:
-        return str(np.dtype(name))
-    except TypeError:
+        return np.dtype(name)
+    except (TypeError, ValueError):
         raise UsageError(
             f"--dtype must be a NumPy type; got {name!r}; use float64, float32 or complex128"
         ) from None

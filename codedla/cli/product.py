@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -154,6 +155,12 @@ def _check(args: argparse.Namespace, operation: str, world: tuple[int, int] | No
     output.check(int(np.prod((a.shape[0], *b.shape[1:]), dtype=object)) * plan.dtype.itemsize)
     if args.report is not None:
         check_text(Path(args.report), force=args.force)
+        for path in (output.path, a.path, b.path):
+            if os.path.realpath(args.report) == os.path.realpath(path):
+                raise UsageError(
+                    f"a report needs a file of its own; got {args.report}, which is an operand or "
+                    "the product; choose another name"
+                )
     return _Task(operation, a, b, plan, _faults(args, n_ranks), output)
 
 

@@ -10,10 +10,12 @@ import numpy as np
 
 from codedla.errors import UsageError
 
-__all__ = ["MOST_BLOCKS", "block_counts", "positive", "whole_number"]
+__all__ = ["MOST_BLOCKS", "MOST_WORKERS", "block_counts", "positive", "whole_number"]
 
 MOST_BLOCKS = 10**6
 """More blocks than workers of any pool; keeps arithmetic with a mistyped number short."""
+MOST_WORKERS = 20_000
+"""Choosing a code takes a minute for so many, and soon hours; one master could not serve them."""
 
 
 def whole_number(value: Any, name: str, *, least: int) -> int:

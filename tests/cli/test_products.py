@@ -63,6 +63,24 @@ def test_codes(program, matrices, tmp_path, code):
     check(tmp_path, matrices)
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams(program, matrices, tmp_path, closed):
+    """The numbers of closed streams must not be given to files: nothing is printed into those."""
+    words = ("sh", "-c", f'"$0" "$@" {closed}')
+    answer = program(*PRODUCT, "--ranks", 3, "--report", "r.json", before=words)
+    assert answer.code == 0, answer
+    assert answer.err == ""
+    check(tmp_path, matrices)
+    assert json.loads((tmp_path / "r.json").read_text())["n_workers"] == 2
+
+
+def test_without_a_home(program, matrices, tmp_path):
+    words = ("env", "-u", "HOME")
+    answer = program(*PRODUCT, "--ranks", 4, "--inject", "kill:1:0", before=words)
+    assert answer.code == 0, answer
+    check(tmp_path, matrices)
+
+
 def test_under_mpirun(program, matrices, tmp_path):
     done = program(*PRODUCT, "--blocks", "2x1", before=under_mpirun(4))
     assert done.code == 0, done.err
@@ -94,7 +112,7 @@ def test_too_many_lost_ranks(program, matrices, tmp_path):
     done = program(*PRODUCT, "--ranks", 4, *faults, "--code", "mds", "--tolerate", 1, timeout=60)
     assert done.code == 3
     (line,) = done.error_lines
-    assert "needs 2 replies" in line
+    assert "needs any 2 of 3 workers" in line
     assert sorted(p.name for p in tmp_path.iterdir()) == ["A.npy", "B.npy"]
 
 

@@ -99,7 +99,7 @@ def test_use_after_close(kind):
 @BOTH
 @pytest.mark.parametrize("workers", [0, -3])
 def test_a_pool_has_workers(kind, workers):
-    with pytest.raises(UsageError, match="at least 1 worker; got"):
+    with pytest.raises(UsageError, match="number of workers must be >= 1; got"):
         kind(workers)
 
 
