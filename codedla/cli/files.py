@@ -1,23 +1,15 @@
-"""Operands from files and products into files.
+"""Operands from files, in two steps.
 
-Reading is in two steps: :func:`inspect` looks at the header only (shape, dtype, completeness),
-:meth:`Operand.load` maps or reads the entries.  A product is received straight into a temporary
-file beside its destination and renamed when it is complete, so that a file under the final name
-is always whole.
+:func:`inspect` looks at the header only (shape, dtype, completeness), :meth:`Operand.load` maps or
+reads the entries.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import shutil
-import tempfile
 import tokenize
-import uuid
 import zipfile
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -27,9 +19,9 @@ from numpy.typing import NDArray
 
 from codedla.errors import UsageError
 
-__all__ = ["Operand", "Output", "inspect", "write_text"]
+__all__ = ["H5_SPEC", "Operand", "import_h5py", "inspect"]
 
-_H5 = re.compile(r"^(?P<path>.+\.(?:h5|hdf5)):(?P<name>.+)$")
+H5_SPEC = re.compile(r"^(?P<path>.+\.(?:h5|hdf5)):(?P<name>.+)$")
 #: What NumPy, SciPy and the archive readers raise over the contents of a damaged file.
 _DAMAGED = (
     ValueError,
@@ -122,7 +114,7 @@ def inspect(spec: str, role: str) -> Operand:
     UsageError
         No such file, a format that is not read, not numeric, or not a complete file.
     """
-    match = _H5.match(spec)
+    match = H5_SPEC.match(spec)
     path = Path(match["path"] if match else spec)
     try:
         if not path.exists():
@@ -295,7 +287,8 @@ def _load_mtx(path: Path) -> Any:
 # ---------------------------------------------------------------- HDF5
 
 
-def _h5py(spec: str) -> Any:
+def import_h5py(spec: str) -> Any:
+    """Return h5py, or say how to get it for the file ``spec`` (UsageError)."""
     try:
         import h5py
     except ImportError as error:
@@ -304,7 +297,7 @@ def _h5py(spec: str) -> Any:
 
 
 def _inspect_h5(spec: str, path: Path, name: str) -> Operand:
-    h5py = _h5py(spec)
+    h5py = import_h5py(spec)
     with h5py.File(path, "r") as file:
         item = file.get(name)
         if not isinstance(item, h5py.Dataset):
@@ -324,7 +317,7 @@ def _inspect_h5(spec: str, path: Path, name: str) -> Operand:
 
 
 def _load_h5(path: Path, name: str, spec: str) -> NDArray[Any]:
-    with _h5py(spec).File(path, "r") as file:
+    with import_h5py(spec).File(path, "r") as file:
         item = file[name]
         offset = item.id.get_offset()
         if offset is None or item.size == 0 or item.external:
@@ -333,221 +326,3 @@ def _load_h5(path: Path, name: str, spec: str) -> NDArray[Any]:
         # Contiguous and uncompressed: map it, like .npy, instead of reading it into memory.
         shape, dtype = item.shape, item.dtype
     return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
-
-
-# ---------------------------------------------------------------- outputs
-
-
-class Output:
-    """Destination of a product.
-
-    Parameters
-    ----------
-    spec : str
-        ``FILE.npy`` or ``FILE.h5:/dataset``.
-    force : bool
-        Whether an existing file (or dataset) may be replaced.
-    """
-
-    def __init__(self, spec: str, *, force: bool = False) -> None:
-        match = _H5.match(spec)
-        self.spec = spec
-        self.force = force
-        name = match["path"] if match else spec
-        # Behind a symbolic link, so that the product lands on the disk that the link leads to.
-        self.path = Path(os.path.realpath(name) if os.path.islink(name) else name)
-        self.dataset = match["name"] if match else ""
-        # The parent process of a job chooses the mark, so that it can tidy up after a killed one.
-        self._mark(os.environ.get("CODEDLA_PART") or uuid.uuid4().hex)
-
-    def _mark(self, mark: str) -> None:
-        # Cut, because a name has at most 255 bytes.
-        self.temporary = self.path.with_name(f".{self.path.name[:50]}.{mark[:12]}.part")
-
-    def with_mark(self, mark: str) -> Output:
-        """Return the same output with another process's temporary name."""
-        other = Output(self.spec, force=self.force)
-        other._mark(mark)
-        return other
-
-    def check(self, bytes_needed: int = 0) -> None:
-        """Make sure that the product will find its place.
-
-        Raises
-        ------
-        UsageError
-            Unknown format, exists already, directory missing or not writable, or no room.
-        """
-        if not self.dataset and not self.spec.endswith(".npy"):
-            raise UsageError(
-                f"outputs are .npy or FILE.h5:/dataset; got {self.spec!r}; choose one of them"
-            )
-        if self.dataset:
-            _h5py(self.spec)
-            self._check_dataset_name()
-        _check_place(self.path, self.spec)
-        if self._taken() and not self.force:
-            raise UsageError(
-                f"an output must not exist yet; got {self.spec}; "
-                "give --force to replace it, or another name"
-            )
-        free = shutil.disk_usage(self.path.parent).free
-        if bytes_needed > free:
-            raise UsageError(
-                f"the output needs {bytes_needed / 2**30:.3f} GiB; {self.path.parent} has "
-                f"{free / 2**30:.3f} GiB free; make room or choose another directory"
-            )
-
-    def _taken(self) -> bool:
-        if not self.path.exists():
-            return False
-        if not self.dataset:
-            return True
-        try:
-            with _h5py(self.spec).File(self.path, "r") as file:
-                self._check_dataset_place(file)
-                return self.dataset in file
-        except OSError as error:
-            raise UsageError(
-                f"the output file must be HDF5; got {self.path} ({error}); choose another name"
-            ) from error
-
-    def _check_dataset_name(self) -> None:
-        parts = self.dataset.strip("/").split("/")
-        if "" in parts or "." in parts or ".." in parts or "\0" in self.dataset:
-            raise UsageError(
-                f"an HDF5 output names a dataset; got {self.spec!r}; write it {self.path}:/name"
-            )
-
-    def _check_dataset_place(self, file: Any) -> None:
-        """Refuse to put a dataset below another one, or in the place of a whole group."""
-        group = _h5py(self.spec).Group
-        parts = self.dataset.strip("/").split("/")
-        for depth in range(1, len(parts) + 1):
-            place, last = "/".join(parts[:depth]), depth == len(parts)
-            if file.get(place, getlink=True) is None:
-                return
-            found = file.get(place)  # None: a link that leads nowhere
-            if isinstance(found, group) is last:
-                kind = "a group of other data" if last else "no group"
-                raise UsageError(
-                    f"an HDF5 output must have its own place; got {self.spec}, and /{place} is "
-                    f"{kind}; choose another name"
-                )
-
-    @contextlib.contextmanager
-    def receive(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
-        """Lend the array that becomes the file when the block ends without an exception."""
-        try:
-            array = self._create(shape, np.dtype(dtype))
-            yield array
-            if isinstance(array, np.memmap):
-                array.flush()
-            elif not self.dataset:
-                with self.temporary.open("wb") as stream:
-                    np.save(stream, array, allow_pickle=False)
-            del array
-            if self._taken() and not self.force:
-                raise UsageError(
-                    f"an output must not exist yet; {self.spec} appeared meanwhile; "
-                    "run again with --force or another name"
-                )
-            self.temporary.replace(self.path)
-        finally:
-            self.discard()
-
-    def discard(self) -> None:
-        """Remove the temporary file, if there is one."""
-        self.temporary.unlink(missing_ok=True)
-
-    def _create(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        if self.dataset:
-            return self._create_h5(shape, dtype)
-        if 0 in shape:
-            return np.empty(shape, dtype)  # an empty file cannot be mapped
-        array = np.lib.format.open_memmap(self.temporary, mode="w+", dtype=dtype, shape=shape)
-        _reserve(self.temporary)
-        return array
-
-    def _create_h5(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        h5py = _h5py(self.spec)
-        if self.path.exists():
-            # The other datasets stay; working on a copy keeps the old file whole until the end.
-            shutil.copyfile(self.path, self.temporary)
-        with h5py.File(self.temporary, "a") as file:
-            if self.dataset in file:
-                del file[self.dataset]
-            layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-            layout.set_layout(h5py.h5d.CONTIGUOUS)
-            layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
-            layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
-            links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
-            links.set_create_intermediate_group(True)
-            created = h5py.h5d.create(
-                file.id,
-                self.dataset.encode(),
-                h5py.h5t.py_create(dtype, logical=True),
-                h5py.h5s.create_simple(shape),
-                layout,
-                links,
-            )
-            offset = created.get_offset()
-        if 0 in shape:
-            return np.empty(shape, dtype)
-        _reserve(self.temporary)
-        return np.memmap(self.temporary, dtype=dtype, mode="r+", offset=offset, shape=shape)
-
-
-def _reserve(path: Path) -> None:
-    """Claim the disk space now: writing to a map on a full disk would kill the process."""
-    with path.open("r+b") as stream:
-        os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
-
-
-def _check_place(path: Path, spec: str) -> None:
-    folder = path.parent
-    try:
-        path.exists()
-    except OSError as error:
-        raise UsageError(
-            f"an output must have a possible name; got {spec!r} ({error.strerror}); choose another"
-        ) from error
-    if path.is_dir():
-        raise UsageError(f"an output must be a file; got the directory {spec!r}; name a file in it")
-    if not folder.is_dir():
-        raise UsageError(
-            f"an output's directory must exist; got {str(folder)!r}; create it with mkdir -p"
-        )
-    try:
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"an output's directory must be writable; got {str(folder)!r} ({error.strerror}); "
-            "choose another"
-        ) from error
-
-
-def check_text(path: Path, *, force: bool) -> None:
-    """Make sure that a small text output will find its place.
-
-    Raises
-    ------
-    UsageError
-        Exists already, or the directory is missing or not writable.
-    """
-    _check_place(path, str(path))
-    if path.exists() and not force:
-        raise UsageError(
-            f"an output must not exist yet; got {path}; give --force to replace it, or another name"
-        )
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small text file under a temporary name and rename it."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
-    try:
-        temporary.write_text(text)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

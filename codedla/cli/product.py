@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from codedla.cli.files import Operand, Output, check_text, inspect, write_text
+from codedla.cli.files import Operand, inspect
 from codedla.cli.messages import fail, say
 from codedla.cli.options import code_arguments
+from codedla.cli.output import Output, check_text, write_text
 from codedla.errors import UsageError
 from codedla.mpi.launch import JobResult, run_job, world_from_env
 

@@ -24,13 +24,14 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from codedla.engine.collector import Instruction
-from codedla.engine.round import Event, Operand, Outcome, Round
+from codedla.engine.round import Operand, Outcome, Round
 from codedla.errors import PoolClosed, UsageError, WorkerError
 from codedla.mpi import wire
+from codedla.mpi.link import Link, Receipt, Running
 from codedla.mpi.signals import Postponed
-from codedla.mpi.wire import Answer, Backoff, Inbox, Kind, Message, Received, Transfer, Types
+from codedla.mpi.wire import Answer, Backoff, Kind, Message, Received, Transfer, Types
 
-__all__ = ["Link", "Master"]
+__all__ = ["Master"]
 
 logger = logging.getLogger("codedla")
 
@@ -38,41 +39,6 @@ GRACE = 2.0
 """Seconds that the shutdown waits for workers to say goodbye."""
 DRAIN = 1.0
 """Seconds that a finished round waits for replies that are already arriving in the output."""
-
-
-class Link:
-    """What the master knows of one worker."""
-
-    def __init__(self, worker: int, control: MPI.Comm, data: MPI.Comm) -> None:
-        self.worker, self.rank = worker, worker + 1
-        self.inbox = Inbox(data, self.rank)
-        self.holds: set[int] = set()
-        self.busy_round = 0
-        self.cancelled = False
-        self.receipt: _Receipt | None = None
-        self.sends: list[Transfer] = []
-        self.gone: str | None = None
-        self.said_bye = False
-        self.host, self.pid = "", 0
-
-    @property
-    def idle(self) -> bool:
-        """Whether a new order may be sent: alive, nothing unanswered, no reply being received."""
-        return self.gone is None and self.busy_round == 0 and self.receipt is None
-
-
-class _Receipt:
-    """A reply's payload on its way in."""
-
-    def __init__(
-        self, transfer: Transfer, answer: Answer, target: NDArray[Any] | None, buffer: NDArray[Any]
-    ) -> None:
-        self.transfer, self.answer = transfer, answer
-        self.target, self.buffer = target, buffer
-
-    @property
-    def in_place(self) -> bool:
-        return self.target is self.buffer
 
 
 class Master:
@@ -100,7 +66,7 @@ class Master:
         self._last_key = 0
         self._closed = False
         self._scratch: dict[int, NDArray[np.uint8]] = {}
-        self._job: _Running | None = None
+        self._job: Running | None = None
         self._turn = threading.RLock()
         self._postponed: Postponed | None = None
         for link in self.links:
@@ -119,7 +85,7 @@ class Master:
                     "start it when the first is done"
                 )
             self._round_id += 1
-            running = self._job = _Running(job, self._round_id)
+            running = self._job = Running(job, self._round_id)
             try:
                 self._claim(job.decoder.output)
                 self._collect(running, postponed)
@@ -164,7 +130,7 @@ class Master:
 
     # -- one round -----------------------------------------------------------------------------
 
-    def _collect(self, running: _Running, postponed: Postponed) -> None:
+    def _collect(self, running: Running, postponed: Postponed) -> None:
         job, outcome = running.job, running.outcome
         for worker in job.workers:
             reason = self.links[worker].gone
@@ -209,7 +175,7 @@ class Master:
         outcome.total = end - running.start
         outcome.wait = max(decided - running.start - outcome.encode - outcome.send, 0.0)
 
-    def _dispatch(self, running: _Running, link: Link) -> None:
+    def _dispatch(self, running: Running, link: Link) -> None:
         """Encode (if the worker does not hold its share yet) and send one worker's order."""
         began = time.perf_counter()
         message = Message(Kind.RUN, running.round_id)
@@ -239,7 +205,7 @@ class Master:
         matrix = None if operand.key in link.holds else operand.supply()
         return wire.describe(message.words, position, operand.key, matrix)
 
-    def _drain(self, running: _Running) -> None:
+    def _drain(self, running: Running) -> None:
         """Let replies that are arriving in the output's own memory arrive, before it is used."""
         if not self._settle(running.job.decoder.output):
             running.job.decoder.detach()
@@ -338,17 +304,17 @@ class Master:
     def _reply(self, link: Link, answer: Answer, message: Received) -> None:
         """Take an inline reply, or start receiving the payload where it belongs."""
         link.busy_round = 0
-        target = self._target(link, answer)
+        running, target = self._job, self._target(link, answer)
         if answer.inline:
-            if target is not None:
+            if running is not None and target is not None:
                 target[...] = message.payload.view(answer.dtype).reshape(answer.shape)
-                self._hand_over(link, answer)
+                self._hand_over(running, link, answer)
             return
         buffer = target
         if buffer is None or self._lent(buffer) or not wire.runs_of_rows(buffer):
             buffer = self._scratch_for(link, answer)
         transfer = Transfer.receive(self.data, link.rank, [buffer], self.types)
-        link.receipt = _Receipt(transfer, answer, target, buffer)
+        link.receipt = Receipt(transfer, answer, target, buffer)
 
     def _target(self, link: Link, answer: Answer) -> NDArray[Any] | None:
         """Return where the reply belongs, or None when it is too late."""
@@ -376,7 +342,7 @@ class Master:
             held = self._scratch[link.worker] = np.empty(size, np.uint8)
         return held[:size].view(answer.dtype).reshape(answer.shape)
 
-    def _received(self, link: Link, receipt: _Receipt) -> None:
+    def _received(self, link: Link, receipt: Receipt) -> None:
         running = self._job
         current = running is not None and receipt.answer.round_id == running.round_id
         if running is None or not current or receipt.target is None:
@@ -384,15 +350,13 @@ class Master:
         if not receipt.in_place:
             receipt.target[...] = receipt.buffer
         if running.open:
-            self._hand_over(link, receipt.answer)
+            self._hand_over(running, link, receipt.answer)
         elif running.instruction is Instruction.FINISH:
             running.job.collector.extra(link.worker)
             running.job.decoder.add(link.worker)
 
-    def _hand_over(self, link: Link, answer: Answer) -> None:
+    def _hand_over(self, running: Running, link: Link, answer: Answer) -> None:
         """Feed a complete reply to the collector and the decoder."""
-        running = self._job
-        assert running is not None
         job = running.job
         instruction = job.collector.reply(link.worker)
         if instruction in (Instruction.FOLD, Instruction.FINISH):
@@ -493,39 +457,6 @@ class Master:
                     os.kill(link.pid, signal.SIGKILL)
                 except ProcessLookupError:
                     logger.debug("rank %d had ended already", link.rank)
-
-
-class _Running:
-    """A round under way."""
-
-    def __init__(self, job: Round, round_id: int) -> None:
-        self.job, self.round_id = job, round_id
-        self.outcome = Outcome()
-        self.start = time.perf_counter()
-        self.instruction = Instruction.WAIT
-        self.untold: list[int] = []
-
-    @property
-    def open(self) -> bool:
-        """Whether replies are still wanted."""
-        return self.instruction not in (Instruction.FINISH, Instruction.FAIL)
-
-    def elapsed(self) -> float:
-        """Seconds since the round began."""
-        return time.perf_counter() - self.start
-
-    def instruct(self, instruction: Instruction, worker: int, kind: str, note: str = "") -> None:
-        """Note an event and the collector's answer to it."""
-        self.outcome.events.append(Event(self.elapsed(), kind, worker, note))
-        if self.open:
-            self.instruction = instruction
-
-    def tell(self, postponed: Postponed) -> None:
-        """Tell the caller's progress function of every reply; it may do, and raise, anything."""
-        job = self.job
-        while self.untold and job.progress is not None:
-            with postponed.lifted():
-                job.progress(self.untold.pop(0), job.collector.needed, len(job.workers))
 
 
 def _reason(error: MPI.Exception) -> str:

@@ -10,7 +10,8 @@ import pytest
 import scipy.io
 import scipy.sparse
 
-from codedla.cli.files import Output, check_text, inspect, write_text
+from codedla.cli.files import inspect
+from codedla.cli.output import Output, check_text, write_text
 from codedla.errors import UsageError
 
 h5py = pytest.importorskip("h5py")
