@@ -32,7 +32,7 @@ examples:
   codedla plan A.npy B.npy --ranks 9               what would be done, without MPI
 
 exit codes: 0 done, 1 other failure, 2 bad usage or input, 3 not decodable (too many workers
-lost), 4 verification failed, 130 interrupted, 143 terminated"""
+lost), 4 verification failed, 130 interrupted, 129 or 143 terminated"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -108,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     -------
     int
         0 done, 1 other failure, 2 bad usage or input, 3 not decodable, 4 verification failed,
-        130 interrupted, 143 terminated.
+        130 interrupted, 129 or 143 terminated.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     _open_streams()
@@ -155,9 +155,9 @@ def _worker(words: list[str]) -> int:
         stdout, sys.stdout = sys.stdout, nowhere
         try:
             args = build_parser().parse_args(words)
-        except UsageError as error:
-            return error.exit_code
-        except SystemExit:
+        except (UsageError, SystemExit):
+            # The first rank says what is wrong; a code of this one's could have the launcher end
+            # it before.
             return 0
         finally:
             sys.stdout = stdout

@@ -215,6 +215,7 @@ def _start_job(args: argparse.Namespace, task: _Task) -> int:
                 args.ranks,
                 timeout=None if args.timeout is None else args.timeout + _MARGIN,
                 env={"CODEDLA_PART": part, **threads, **env},
+                begins=True,
             )
         # A master that was killed could not remove its half-written product.
         Output(args.output).with_mark(part).discard()
@@ -230,6 +231,12 @@ def _job_code(result: JobResult, args: argparse.Namespace) -> int:
     if result.signal is not None:
         say("interrupted" if result.signal == signal.SIGINT else "terminated")
         return result.code
+    if result.deserter is not None:
+        say(
+            f"error: rank {result.deserter} ended before the job had a result (a rank out of "
+            "memory ends so, for instance); take fewer ranks, and try codedla doctor"
+        )
+        return 1
     if result.hung:
         say(f"error: the job did not end within {args.timeout + _MARGIN:.0f} s and was stopped")
         return 1

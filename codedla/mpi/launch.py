@@ -53,6 +53,10 @@ THREAD_VARIABLES = (
 #: Environment that must reach ranks on other hosts; Open MPI forwards only what it is told to.
 _EXPORTED = ("CODEDLA_JOB", "CODEDLA_DONE", *THREAD_VARIABLES)
 
+#: Seconds that a job has to end by itself after a rank was gone that it cannot do without, and
+#: that rank 0 has to appear after the first rank.
+_DESERTED = 2.0
+
 _RANK_VARIABLES = (b"OMPI_COMM_WORLD_RANK=", b"PMI_RANK=", b"PMIX_RANK=")
 
 #: Slurm numbers the batch shell, the interactive shell and the like from here upwards.
@@ -81,7 +85,10 @@ class JobResult:
     reported : bool
         Whether the master wrote its exit code.
     signal : int or None
-        SIGINT or SIGTERM when this process was told to stop while the job ran.
+        SIGINT, SIGTERM or SIGHUP when this process was told to stop while the job ran.
+    deserter : int or None
+        The rank that ended too early for the job to have a result, when that is why the job was
+        ended: rank 0 without a report, or any rank before all had met.
     """
 
     code: int
@@ -93,6 +100,7 @@ class JobResult:
     seconds: float = 0.0
     reported: bool = False
     signal: int | None = None
+    deserter: int | None = None
 
 
 def world_from_env(environ: Mapping[str, str] | None = None) -> tuple[int, int] | None:
@@ -124,6 +132,11 @@ def world_from_env(environ: Mapping[str, str] | None = None) -> tuple[int, int] 
     return None
 
 
+def begun_file(done: Path) -> Path:
+    """Where the master says that all ranks have met, given where it says how the job ended."""
+    return done.with_name(done.name + ".begun")
+
+
 def job_environment(job: str, done: str, base: Mapping[str, str] | None = None) -> dict[str, str]:
     """Environment of a job: `base` plus its marks, and one BLAS thread unless `base` says more."""
     env = with_home(os.environ if base is None else base)
@@ -142,12 +155,14 @@ def run_job(
     grace: float = 5.0,
     env: Mapping[str, str] | None = None,
     capture: bool = False,
+    begins: bool = False,
 ) -> JobResult:
     """Run `argv` on `n_ranks` MPI ranks and return when nothing of the job is left.
 
     The job's output passes through as it comes (the launcher's own remarks on how processes ended
-    are held back, and dropped once the master has reported).  SIGINT and SIGTERM that reach this
-    process are handed to the launcher; what has not ended `grace` seconds later is ended by force.
+    are held back, and dropped once the master has reported).  SIGINT, SIGTERM and SIGHUP that reach
+    this process are handed to the launcher; what has not ended `grace` seconds later is ended by
+    force.
 
     Parameters
     ----------
@@ -163,6 +178,9 @@ def run_job(
         Added to the environment.
     capture : bool
         Return the output instead of passing it through.
+    begins : bool
+        The master says when all ranks have met, as :func:`codedla.mpi.program.run` does: a rank
+        that ends before has left the others waiting for it, for ever.
 
     Returns
     -------
@@ -186,7 +204,7 @@ def run_job(
         )
     # From here on a signal is noted, so that whatever was begun is also cleared away.
     with _signals() as caught:
-        job = _Job(grace=grace, capture=capture)
+        job = _Job(grace=grace, capture=capture, begins=begins)
         try:
             environment = job_environment(job.id, str(job.done_file), {**os.environ, **(env or {})})
             export = [*(name for name in _EXPORTED if name in environment), *(env or {})]
@@ -199,7 +217,7 @@ def run_job(
 class _Job:
     """One job from its start until nothing of it is left."""
 
-    def __init__(self, *, grace: float, capture: bool) -> None:
+    def __init__(self, *, grace: float, capture: bool, begins: bool = False) -> None:
         self.id = uuid.uuid4().hex
         self.grace = grace
         self.capture = capture
@@ -208,6 +226,10 @@ class _Job:
         self.killed: list[str] = []
         self.segments: set[str] = set()
         self.hung = False
+        self.begun = not begins
+        self.ranks: set[int] = set()
+        self.first_look = 0.0
+        self.deserter: int | None = None
 
     def run(
         self, line: list[str], env: dict[str, str], timeout: float | None, caught: list[int]
@@ -229,6 +251,8 @@ class _Job:
             self._wait(process, caught, start, timeout)
         finally:
             code = self._master_code()
+            if code is not None:
+                self.deserter = None
             self._end(process)
             self._sweep()
         code = self._master_code() if code is None else code
@@ -245,6 +269,7 @@ class _Job:
             seconds=seconds,
             reported=code is not None,
             signal=caught[0] if caught else None,
+            deserter=self.deserter,
         )
 
     def _wait(
@@ -258,11 +283,14 @@ class _Job:
         passed_on = 0
         limit = None if timeout is None else start + timeout
         deadline: float | None = None
-        look, step = start + 0.1, 0.1
+        # Often at first: a rank that fails at once must have been seen to be missed.
+        look, step = start + 0.03, 0.03
         while process.poll() is None:
             now = time.monotonic()
             while passed_on < len(caught):
-                process.send_signal(caught[passed_on])
+                # Launchers know how to end a job by SIGTERM; not all do by SIGHUP.
+                number = caught[passed_on]
+                process.send_signal(signal.SIGTERM if number == signal.SIGHUP else number)
                 passed_on += 1
                 deadline = deadline or now + self.grace
             if deadline is None and self.done_file.exists():
@@ -274,6 +302,8 @@ class _Job:
                 pids = self._pids()
                 # Names of shared-memory files are known only while their owners live.
                 self._note_segments(pids)
+                if deadline is None and self._deserted(pids):
+                    deadline = now + _DESERTED
                 if self.done_file.exists():
                     # The result is safe, and a frozen rank can never leave by itself.
                     for pid in filter(_is_stopped, pids):
@@ -282,6 +312,26 @@ class _Job:
                 look = now + step
             time.sleep(0.02)
 
+    def _deserted(self, pids: Sequence[int]) -> bool:
+        """Note which ranks of this host there are; tell whether one is gone that is needed.
+
+        A fault-tolerant launcher goes on without it, but the others may wait for it for ever.
+        """
+        here = {rank for rank in map(_rank_of, pids) if rank is not None}
+        if here and not self.ranks:
+            self.first_look = time.monotonic()
+        gone = self.ranks - here
+        self.ranks |= here
+        # Rank 0 starts on this host together with the others; it may end before it is ever seen.
+        if self.ranks and 0 not in self.ranks and time.monotonic() > self.first_look + _DESERTED:
+            gone = {0}
+        self.begun = self.begun or begun_file(self.done_file).exists()
+        needed = gone & {0} if self.begun else gone
+        if not needed or self.done_file.exists():
+            return False
+        self.deserter = min(needed)
+        return True
+
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """End the launcher: its ranks first, so that it can clean up after itself."""
         if process.poll() is not None:
@@ -289,7 +339,7 @@ class _Job:
         pids = self._pids()
         self._note_segments(pids)
         for pid in pids:
-            if pid != process.pid and _is_rank(pid):
+            if pid != process.pid and _rank_of(pid) is not None:
                 self._kill(pid, "rank")
         if _ended(process, 1.0):
             return
@@ -368,8 +418,11 @@ def _is_stopped(pid: int) -> bool:
         return False
 
 
-def _is_rank(pid: int) -> bool:
-    return any(entry.startswith(_RANK_VARIABLES) for entry in _environ(pid))
+def _rank_of(pid: int) -> int | None:
+    for entry in _environ(pid):
+        if entry.startswith(_RANK_VARIABLES) and (number := entry.partition(b"=")[2]).isdigit():
+            return int(number)
+    return None
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:
@@ -393,7 +446,10 @@ def _exit_code(master: int | None, caught: list[int], launcher: int | None, hung
 
 @contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM in a list for as long as the block runs (main thread only)."""
+    """Collect signals to stop in a list for as long as the block runs (main thread only).
+
+    What is ignored stays ignored: SIGHUP under nohup, SIGINT in a script's background.
+    """
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught
@@ -402,7 +458,11 @@ def _signals() -> Iterator[list[int]]:
     def note(signum: int, _frame: FrameType | None) -> None:
         caught.append(signum)
 
-    before = {s: signal.signal(s, note) for s in (signal.SIGINT, signal.SIGTERM)}
+    before = {
+        number: signal.signal(number, note)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) != signal.SIG_IGN
+    }
     try:
         yield caught
     finally:

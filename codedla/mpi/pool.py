@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import socket
 import sys
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -137,10 +138,19 @@ class MPIPool:
             )
 
     def _serve(self, control: MPI.Comm, data: MPI.Comm) -> None:
+        from mpi4py import MPI
+
         from codedla.mpi.worker import worker_serve
 
         try:
             self.clean = worker_serve(control, data, faults=self.faults, threads=self.threads)
+        except MPI.Exception as error:
+            # The master is gone; it has said, or nobody can say, why.
+            reason = error.Get_error_string().splitlines()[0]
+            rank, host = self._comm.Get_rank(), socket.gethostname()
+            sys.stderr.write(f"codedla: rank {rank} on {host} lost rank 0: {reason}\n")
+            world.abort(self._comm, 1)
+            sys.exit(1)
         except Exception:
             # Nobody can be told in order: the master is gone or the protocol is broken.
             world.report_exception(self._comm.Get_rank())

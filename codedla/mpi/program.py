@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from codedla.engine.stragglers import Fault
 from codedla.errors import CodedlaError
 from codedla.mpi import world
+from codedla.mpi.launch import begun_file
 from codedla.mpi.pool import MPIPool
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def run(job: Callable[[MPIPool], int], *, faults: Iterable[Fault] = (), threads:
         if pool is None:
             _leave(0, clean=manager.clean)
             return 0
+        _write_begun()
         code = job(pool)
     except CodedlaError as error:
         code = _say(comm, f"error: {error}", error.exit_code)
@@ -88,6 +90,13 @@ def _say(comm: MPI.Comm, text: str, code: int) -> int:
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
     raise _Terminated
+
+
+def _write_begun() -> None:
+    """Tell the launcher that all ranks have met: from now on some may be lost."""
+    name = os.environ.get("CODEDLA_DONE")
+    if name:
+        begun_file(Path(name)).touch()
 
 
 def _write_done(code: int) -> None:

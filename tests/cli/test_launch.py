@@ -238,6 +238,21 @@ def test_stubborn_launcher_is_killed(tmp_path, monkeypatch, nothing_left):
     assert result.seconds < 8
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ignored_signals_stay_ignored(tmp_path, monkeypatch, number):
+    """As nohup does with SIGHUP, and a shell with SIGINT of what it starts in the background."""
+    fake_launcher(tmp_path, monkeypatch, "touch started; sleep 1; echo 0 >$CODEDLA_DONE")
+    code = (
+        "import os, signal, sys, threading; from codedla.mpi.launch import run_job\n"
+        f"signal.signal({int(number)}, signal.SIG_IGN)\n"
+        f"threading.Timer(0.5, os.kill, (os.getpid(), {int(number)})).start()\n"
+        "result = run_job(['x'], 1); sys.exit(result.code if result.signal is None else 99)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=30, check=False)
+    assert (tmp_path / "started").exists()
+    assert done.returncode == 0
+
+
 def test_output_streams_while_the_job_runs(tmp_path, monkeypatch):
     fake_launcher(
         tmp_path,
@@ -333,3 +348,41 @@ def test_signals_end_the_job(tmp_path, nothing_left, signum):
         process.send_signal(signum)
         assert process.wait(30) == 128 + signum
         assert time.monotonic() - start < 12
+
+
+@needs_mpi
+@pytest.mark.jobs
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_rank_that_ends_before_all_have_met(tmp_path, nothing_left, victim):
+    """A fault-tolerant launcher goes on, and the other ranks wait in MPI_Init for ever."""
+    program = tmp_path / "early.py"
+    program.write_text(
+        f"""
+import os, signal, time
+time.sleep(0.2)
+if os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK")) == "{victim}":
+    os.kill(os.getpid(), signal.SIGKILL)
+from codedla.mpi.program import run
+run(lambda pool: 0)
+"""
+    )
+    result = launch.run_job(
+        [sys.executable, str(program)], 4, timeout=60, capture=True, begins=True
+    )
+    assert (result.code != 0, result.reported) == (True, False)
+    assert result.seconds < 10
+    if launch.find_launcher().ulfm:
+        assert result.deserter == victim
+
+
+@needs_mpi
+@pytest.mark.jobs
+def test_a_lost_master_ends_the_job(tmp_path, nothing_left):
+    body = """
+    if rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+    """
+    result = launch.run_job(script(tmp_path, body), 3, timeout=60, capture=True)
+    assert (result.code != 0, result.reported) == (True, False)
+    assert result.seconds < 15

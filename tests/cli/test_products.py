@@ -172,7 +172,7 @@ def test_bad_options_under_mpirun(program, matrices):
     assert len(done.error_lines) == 1
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_stopping_leaves_nothing(matrices, tmp_path, signum):
     words = [*PRODUCT, "--ranks", "3", "--inject", "delay:1:100", "--code", "uncoded"]
     with subprocess.Popen(
