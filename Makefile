@@ -47,7 +47,7 @@ test-mpi: $(VENV)/.dev
 kernels: $(VENV)/.dev  ## compile the kernels again
 	$(PY) setup.py --quiet build_ext --inplace --force
 
-bench: $(VENV)/.dev  ## measure: decoding, accuracy
+bench: $(VENV)/.dev  ## run all benchmarks (ten minutes; JSON in this directory)
 	@for script in $(filter-out $(wildcard benchmarks/_*.py),$(wildcard benchmarks/*.py)); do \
 	  echo "== $$script"; $(PY) "$$script" || exit 1; done
 

@@ -95,8 +95,8 @@ def shell(tmp_path):
 
 def test_missing_arguments_are_named(shell):
     done = shell(ROOT / "jobs" / "local.sh")
-    assert done.returncode != 0
-    assert "left matrix" in done.stderr
+    assert done.returncode == 2
+    assert "A.npy B.npy C.npy [RANKS [OPTIONS]]" in done.stderr
 
 
 @needs_mpi

@@ -167,7 +167,7 @@ def _blas() -> Iterator[Finding]:
         yield Finding(
             "BLAS",
             "ok",
-            f"{name}, {info['num_threads']} threads here, 1 per rank unless --threads says more",
+            f"{name}, {_threads(info['num_threads'])} here, workers limit themselves to --threads",
             data={key: info.get(key) for key in ("internal_api", "version", "num_threads")},
         )
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -175,7 +175,7 @@ def _blas() -> Iterator[Finding]:
             yield Finding(
                 "BLAS threads",
                 "info",
-                f"{name}={os.environ[name]} is set and reaches the ranks that codedla starts",
+                f"{name}={os.environ[name]} is set: the master uses it, workers use --threads",
             )
     if os.environ.get("OPENBLAS_CORETYPE"):
         yield Finding(
@@ -299,7 +299,7 @@ def _probe(launcher: Launcher, n_ranks: int) -> Iterator[Finding]:
             f"rank {rank['rank']}",
             "ok",
             f"on {rank['host']}, {rank['cores_allowed']} cores allowed, "
-            f"{rank['blas_threads']} BLAS threads",
+            f"{_threads(rank['blas_threads'], 'BLAS thread')}",
         )
 
 
@@ -313,3 +313,7 @@ def _probe_cure(stderr: str) -> str:
 
 def _by_hand() -> list[str]:
     return ["mpirun", "-n", "2", "python", "-c", "'from mpi4py import MPI; print(MPI.COMM_WORLD)'"]
+
+
+def _threads(count: int, name: str = "thread") -> str:
+    return f"{count} {name}" if count == 1 else f"{count} {name}s"

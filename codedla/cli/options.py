@@ -41,7 +41,8 @@ def add_code_options(parser: argparse.ArgumentParser) -> None:
         "--tolerate",
         type=_whole_number,
         metavar="S",
-        help="workers that may be slow or lost (default: 1 with 3 to 5 workers, 2 with more)",
+        help="workers that may be slow or lost (default: 0 with 1 or 2 workers, 1 with 3 to 5, "
+        "else 2; with --blocks, as many as fit",
     )
     group.add_argument("--nodes", metavar="KIND", help="evaluation points, for codes with a choice")
     group.add_argument(
@@ -81,7 +82,7 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--report", metavar="FILE", help="write what happened as JSON")
     run.add_argument("--force", action="store_true", help="replace existing output files")
     run.add_argument(
-        "--dry-run", action="store_true", help="check everything, print the plan, stop"
+        "--dry-run", action="store_true", help="check all but the entries, print the plan, stop"
     )
     run.add_argument(
         "--inject",

@@ -11,18 +11,24 @@ from codedla.errors import UsageError
 
 NAME = "plan"
 HELP = "say which code a product would use and what it costs in flops, bytes and accuracy"
+# Values are looked at only when the product is carried out.
 EPILOG = """\
 examples:
   codedla plan A.npy B.npy --ranks 9
   codedla plan --shape 4000x4000x4000 --workers 8
-  codedla plan --shape 100000x2000 --operation matvec --ranks 17 --tolerate 3 --json"""
+  codedla plan --shape 100000x2000 --operation matvec --ranks 17 --tolerate 3 --json
+
+Planned from shapes and types alone. A product also looks at the entries: NaN, Inf and integers
+beyond 2**53 may make it choose another code."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     parser.add_argument("a", nargs="?", metavar="A", help="left operand")
     parser.add_argument("b", nargs="?", metavar="B", help="right operand")
-    parser.add_argument("--shape", metavar="MxLxN", help="(M x L) @ (L x N), instead of files")
+    parser.add_argument(
+        "--shape", metavar="MxLxN", help="(M x L) @ (L x N), instead of files; MxL: N = 1"
+    )
     parser.add_argument("--dtype", default="float64", help="with --shape (default float64)")
     parser.add_argument(
         "--operation", choices=("matmul", "matvec"), default="matmul", help="default: matmul"

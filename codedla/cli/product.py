@@ -153,6 +153,12 @@ def _check(args: argparse.Namespace, operation: str, world: tuple[int, int] | No
     n_ranks = _ranks(args, operation, world)
     plan, a, b = plan_for(args, operation, n_ranks - 1)
     output = Output(args.output, force=args.force)
+    for operand in (a, b):
+        if os.path.realpath(output.path) == os.path.realpath(operand.path) and not output.dataset:
+            raise UsageError(
+                f"a product needs a file of its own; got -o {args.output}, which is an operand; "
+                "choose another name"
+            )
     output.check(int(np.prod((a.shape[0], *b.shape[1:]), dtype=object)) * plan.dtype.itemsize)
     if args.report is not None:
         check_text(Path(args.report), force=args.force)

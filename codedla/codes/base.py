@@ -145,7 +145,8 @@ class Code(abc.ABC):
     def suffices(self) -> str:
         """Which replies suffice, in words."""
         if self.tolerates == 0:
-            return f"all {self.active} workers that hold a share"
+            one = self.active == 1
+            return "its only worker" if one else f"all {self.active} workers that hold a share"
         return f"any {self.threshold} of {self.active} workers"
 
     # -- generators ----------------------------------------------------------------------------

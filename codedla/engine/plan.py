@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from codedla.blocks import Grid
+from codedla.codes import error_estimate
 from codedla.codes.base import Code
 from codedla.engine import choose
 from codedla.engine.arguments import MOST_WORKERS, block_counts, positive, whole_number
@@ -175,8 +176,10 @@ class Plan:
 
     @property
     def predicted_error(self) -> float:
-        """``worst_amplification * eps``; 0 in exact arithmetic."""
-        return self.worst_amplification * unit_roundoff(self.compute)
+        """Error estimate of the worst survivor set for ``|A| |B| = |C|``; 0 for integers."""
+        if self.dtype.kind in "iub":
+            return 0.0
+        return error_estimate(self.worst_amplification, unit_roundoff(self.compute))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON-ready data."""
@@ -203,6 +206,11 @@ class Plan:
             "warnings": list(self.warnings),
         }
 
+    def _error_in_words(self) -> str:
+        if self.dtype.kind in "iub":
+            return "none: integers are exact, or refused when they are too large"
+        return f"about {self.predicted_error:.0e} * |A| |B| / |C| (Frobenius norms) in that set"
+
     def __str__(self) -> str:
         m, inner, n = self.shape
         workers = f"{self.code.active} of {self.pool_workers}"
@@ -212,14 +220,14 @@ class Plan:
             ("why", self.reason),
             ("workers", f"{workers} used"),
             ("needs", self.code.suffices),
-            ("tolerates", f"{self.tolerates} slow or dead workers, whichever they are"),
+            ("tolerates", _losses(self.tolerates)),
             ("flops", f"{_si(self.flops_worker)} per worker, {_si(self.flops_plain)} uncoded"),
             ("sent", f"{_bytes(self.bytes_sent)} in all"),
             ("received", f"{_bytes(self.bytes_received)} needed"),
             ("memory", f"{_bytes(self.memory_worker)} per worker rank"),
             ("", f"{_bytes(self.memory_master)} on the master rank"),
             ("amplification", f"{self.worst_amplification:.1e} in the worst survivor set"),
-            ("error", f"about {self.predicted_error:.0e} relative, at worst"),
+            ("error", self._error_in_words()),
         ]
         rows += [("warning", text) for text in self.warnings]
         return "\n".join(f"{name:<14} {value}" for name, value in rows)
@@ -351,6 +359,13 @@ def _density(
         for count, size in zip(counts, sizes, strict=True)
     )
     return a, b
+
+
+def _losses(count: int) -> str:
+    if count == 0:
+        return "nobody: every worker must answer"
+    workers = "worker" if count == 1 else "workers, whichever they are"
+    return f"{count} slow or dead {workers}"
 
 
 def _finite(value: float) -> float | None:

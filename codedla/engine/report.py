@@ -34,7 +34,7 @@ class Report:
     grid, reason, suffices : str
         Numbers of blocks; why this code and this grid; which replies suffice, in words.
     responders : list of int
-        Ranks whose replies were used, in the order of arrival.
+        Ranks that had replied when the product was complete, in the order of arrival.
     stragglers : list of int
         Ranks that had not replied when the product was complete.
     lost : dict of int to str

@@ -51,11 +51,13 @@ def matmul(
     blocks : int, (m, n) or (m, p, n), optional
         Numbers of row blocks of A, inner blocks, and column blocks of B.
     tolerate : int, optional
-        Workers that may be late or lost. Default: 0, 1 or 2 by the number of workers.
+        Workers that may be late or lost. Default: 0 with one or two workers, 1 with three to
+        five, else 2; with ``blocks``, as many as the workers allow.
     nodes : str, optional
         Evaluation points, for codes that have a choice.
     tolerance : float, optional
-        Largest accepted ``alpha * eps``; above it one more reply is waited for.
+        Largest accepted ``alpha * eps`` (default 1e-9, single precision 1e-3); above it one more
+        reply is waited for, and if there is none left a :class:`CodedlaWarning` says so.
     out : ndarray (M, N), optional
         Receives the product; may be a memory map.
     verify : {"off", "freivalds"}

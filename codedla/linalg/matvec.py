@@ -138,13 +138,23 @@ def store(
 class CodedMatrix:
     """A matrix whose shares live on the workers; made by :func:`store`.
 
-    A context manager: leaving it, or :meth:`close`, frees the workers' memory.
+    ``stored @ x`` is ``stored.matvec(x)``. A context manager: leaving it, or :meth:`close`, frees
+    the workers' memory.
 
     Parameters
     ----------
     a : Checked
     plan : Plan
     pool : Pool
+
+    Attributes
+    ----------
+    shape : (int, int)
+    dtype : numpy.dtype
+    plan : Plan
+        Code, grid and costs.
+    last_report : Report or None
+        What happened in the latest product.
     """
 
     def __init__(self, a: Checked, plan: Plan, pool: Pool) -> None:

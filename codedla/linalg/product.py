@@ -118,14 +118,15 @@ def run_product(
         # A memory map is as large as memory or larger: there, nothing is kept in between.
         borrowed=buffer is out and not isinstance(out, np.memmap),
     )
+    logger.info("plan: code %s, grid %s, needs %s", plan.code.name, plan.grid, plan.code.suffices)
     outcome = product.pool.run(job)
+    logger.info("decoded from ranks %s", [w + 1 for w in collector.responders])
     _complete(report, plan, collector, outcome)
     result = _settle(plan, decoder, out)
     _judge(report, plan, collector, a, b, decoder.output, verify)
     for worker, reason in sorted(collector.lost_workers.items()):
         text = f"rank {worker + 1} was lost ({reason}); the product was completed without it"
         report.warnings.append(text)
-        logger.warning(text)
     return result, report
 
 
@@ -268,6 +269,8 @@ def _judge(
         alpha = plan.code.amplification(collector.responders) if known is None else known
     report.amplification = alpha
     exact = plan.dtype.kind in "iub"
+    if alpha * eps > plan.tolerance:
+        _miss(report, plan, alpha * eps)
     if exact:
         report.error_estimate = 0.0
     elif a.facts.finite and b.facts.finite:
@@ -278,6 +281,26 @@ def _judge(
     if verify == "freivalds":
         _freivalds(a, b, decoded, alpha, eps or float(np.finfo(np.float64).eps))
         report.verified = "freivalds"
+
+
+def _miss(report: Report, plan: Plan, reached: float) -> None:
+    """Say that nobody was left to wait for and decoding is still less accurate than asked.
+
+    Raises
+    ------
+    VerificationFailed
+        Of integers, which could be rounded wrongly.
+    """
+    text = (
+        f"decoding from these replies may err by {reached:.1e}, above the tolerance "
+        f"{plan.tolerance:.1e}, and there were no more to wait for"
+    )
+    if plan.dtype.kind in "iub":
+        raise VerificationFailed(
+            f"integers could be rounded wrongly: {text}; use code='replication' or more workers"
+        )
+    report.warnings.append(text)
+    warnings.warn(text, CodedlaWarning, stacklevel=5)
 
 
 def _freivalds(a: Checked, b: Checked, decoded: Array, alpha: float, eps: float) -> None:

@@ -31,6 +31,10 @@ class Link:
         self.said_bye = False
         self.host, self.pid = "", 0
 
+    def __str__(self) -> str:
+        # The host is known from the greeting, which may still be on its way.
+        return f"rank {self.rank} on {self.host}" if self.host else f"rank {self.rank}"
+
     @property
     def idle(self) -> bool:
         """Whether a new order may be sent: alive, nothing unanswered, no reply being received."""

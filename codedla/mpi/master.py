@@ -392,7 +392,7 @@ class Master:
             return
         link.gone = reason
         self.clean = False
-        logger.warning("rank %d on %s is lost: %s", link.rank, link.host or "unknown host", reason)
+        logger.warning("%s is lost: %s", link, reason)
         running = self._job
         if running is not None and running.open:
             instruction = running.job.collector.lost(link.worker, reason)
@@ -451,7 +451,7 @@ class Master:
         """Kill silent workers on this host: a frozen one would keep the launcher waiting."""
         here = socket.gethostname()
         for link in silent:
-            logger.warning("rank %d on %s did not stop", link.rank, link.host or "unknown host")
+            logger.warning("%s did not stop", link)
             if link.host == here and link.pid:
                 try:
                     os.kill(link.pid, signal.SIGKILL)

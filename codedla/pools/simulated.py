@@ -17,6 +17,7 @@ from codedla.codes.base import Code
 from codedla.engine.collector import Instruction
 from codedla.engine.round import Event, Outcome, Round
 from codedla.engine.stragglers import Delays, Fault
+from codedla.errors import UsageError
 from codedla.pools.local import LocalPool
 
 __all__ = ["SimulatedPool"]
@@ -123,7 +124,13 @@ class SimulatedPool(LocalPool):
         """Draw one round's random delays."""
         if self._delays is None:
             return np.zeros(self.n_workers)
-        return np.asarray(self._delays(self.rng, self.n_workers), dtype=float)
+        drawn = np.asarray(self._delays(self.rng, self.n_workers), dtype=float)
+        if drawn.shape != (self.n_workers,):
+            raise UsageError(
+                f"delays(rng, n) must return n numbers; got shape {drawn.shape} for "
+                f"n = {self.n_workers}; give one per worker"
+            )
+        return drawn
 
     def _timetable(self, job: Round) -> tuple[dict[int, float], dict[int, float]]:
         """Draw when each worker answers, and when it is found lost instead."""

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import codedla
-from codedla.codes import Code, register, unregister
+from codedla.codes import Code, error_estimate, register, unregister
 from codedla.engine.choose import default_tolerate
-from codedla.engine.plan import Plan, compute_dtype, make_plan, unit_roundoff
+from codedla.engine.plan import Plan, compute_dtype, make_plan
 from codedla.errors import CodedlaWarning, UsageError
 
 
@@ -35,7 +35,7 @@ def test_it_prints_itself():
         "KiB in all",
         "per worker rank",
         "on the master rank",
-        "relative, at worst",
+        "* |A| |B| / |C| (Frobenius norms) in that set",
     ):
         assert words in text
     assert all(len(line) < 160 for line in text.splitlines())
@@ -66,7 +66,14 @@ def test_the_bill():
     assert made.bytes_received == 100 * 80 * 8
     assert made.memory_worker == (50 * 50 + 50 * 40 + 2 * 50 * 40) * 8
     assert made.memory_master == (100 * 50 + 50 * 80 + 100 * 80) * 8
-    assert made.predicted_error == unit_roundoff(np.dtype(float)) * made.worst_amplification
+    assert made.predicted_error == error_estimate(made.worst_amplification, np.finfo(float).eps)
+
+
+def test_the_words_are_right_for_one_and_none():
+    assert "nobody: every worker must answer" in str(plan(code="uncoded", tolerate=0))
+    assert "1 slow or dead worker\n" in str(plan(tolerate=1))
+    assert "integers are exact" in str(plan(dtype=int))
+    assert plan(dtype=int).to_dict()["predicted_error"] == 0.0
 
 
 def test_sparse_operands_and_complex_codes_are_billed_as_such():

@@ -247,3 +247,11 @@ def test_random_faults_end_in_the_product_or_in_a_clear_word(seed):
                 gone = set(report.lost)
                 assert gone <= {f.worker + 1 for f in spoiled if f.kind != "delay"}
                 assert not gone & set(report.responders)
+
+
+def test_delays_are_one_number_per_worker():
+    with (
+        codedla.SimulatedPool(8, delays=lambda rng, n: np.zeros(3)) as pool,
+        pytest.raises(codedla.UsageError, match=r"must return n numbers; got shape \(3,\)"),
+    ):
+        codedla.matmul(np.eye(4), np.eye(4), pool=pool)

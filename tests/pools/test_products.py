@@ -361,7 +361,10 @@ def test_out_may_overlap_the_operands(which, code):
 @pytest.mark.parametrize(
     ("out", "words"),
     [
-        (np.empty((3, 4)), r"out must be a float64 array of shape \(3, 3\); got float64 \(3, 4\)"),
+        (
+            np.empty((3, 4)),
+            r"out must be a float64 array of shape \(3, 3\); got float64 ndarray \(3, 4\)",
+        ),
         (np.empty((3, 3), "f4"), "got float32"),
         ([[0.0] * 3] * 3, "got list"),
         (np.broadcast_to(np.zeros(3), (3, 3)), "out must be writeable"),
@@ -439,7 +442,7 @@ def test_nan_cannot_be_verified():
         (np.array([["a"]]), np.eye(1), {}, "A: operands must be"),
         (np.ma.masked_array(np.eye(2)), np.eye(2), {}, "A is a masked array"),
         (np.eye(2), np.eye(2), {"verify": "twice"}, "verify must be 'off' or 'freivalds'"),
-        (np.eye(2), np.eye(2), {"timeout": 0}, "timeout must be positive seconds; got 0"),
+        (np.eye(2), np.eye(2), {"timeout": 0}, "timeout must be positive; got 0"),
         (np.eye(2), np.eye(2), {"timeout": math.nan}, "timeout must be positive"),
         (np.eye(2), np.eye(2), {"tolerate": 4}, "tolerate is at most 3"),
     ],
@@ -470,3 +473,16 @@ def test_out_is_complete_after_a_detached_round(code):
     with Detaching(6, faults=[Fault("kill", 0, 0.0)]) as pool:
         assert codedla.matmul(a, b, pool=pool, code=code, tolerate=1, out=out) is out
     np.testing.assert_allclose(out, a @ b, atol=1e-12)
+
+
+def test_a_missed_tolerance_is_said():
+    """All replies are there, the weak nodes lose more than was asked, and the product says so."""
+    rng = np.random.default_rng(7)
+    a = rng.standard_normal((32, 8))
+    with codedla.SerialPool(18) as pool, pytest.warns(codedla.CodedlaWarning) as said:
+        _, report = codedla.matmul(
+            a, a.T, pool=pool, code="mds", nodes="equispaced", blocks=16, tolerate=1,
+            tolerance=1e-13, return_report=True,
+        )  # fmt: skip
+    assert any("there were no more to wait for" in str(w.message) for w in said)
+    assert "above the tolerance 1.0e-13" in report.warnings[-1]
