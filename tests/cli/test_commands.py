@@ -331,6 +331,10 @@ BAD = {
         ["matmul", *GOOD, *RANKS, "--report", "A.npy", "--force"],
         "a report needs a file of its own",
     ),
+    "product over an operand": (
+        ["matmul", "A.npy", "B.npy", "-o", "./A.npy", *RANKS, "--force"],
+        "a product needs a file of its own",
+    ),
     "pipe": (["matmul", "pipe.npy", "B.npy", "-o", "C.npy", *RANKS], "must be an ordinary file"),
     "name too long": (
         ["matmul", "A.npy", "B.npy", "-o", "x" * 300 + ".npy", *RANKS],
