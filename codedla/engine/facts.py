@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Facts", "canonical", "scan"]
+__all__ = ["Facts", "canonical", "scan", "spread"]
 
 CHUNK_BYTES = 4 << 20
 _TINY = 1e-280
@@ -86,6 +86,39 @@ def scan(matrix: Any) -> Facts:
         wide = flat if flat.dtype == np.float64 else flat.astype(np.float64)
         norms.append(_norm(wide, max(abs(low), abs(high))))
     return Facts(finite, largest, math.hypot(*norms) if finite else math.nan)
+
+
+def spread(matrix: Any, axis: int) -> float:
+    """Return how much the rows or columns of a matrix differ in size.
+
+    Decoding is accurate relative to the blocks it mixes; a row 1e12 times smaller than the others
+    loses 12 digits of its own when it has to be recovered from them.
+
+    Parameters
+    ----------
+    matrix : ndarray or scipy.sparse, 2-D
+        Finite.
+    axis : int
+        1 compares rows, 0 columns.
+
+    Returns
+    -------
+    float
+        Largest over smallest maximum norm, without those that are zero; 1.0 for fewer than two.
+    """
+    if 0 in matrix.shape:
+        return 1.0
+    if not isinstance(matrix, np.ndarray):
+        peaks = abs(matrix).max(axis=axis).toarray().ravel()
+    elif axis == 1:
+        step = max(1, CHUNK_BYTES // max(1, matrix.itemsize * matrix.shape[1]))
+        tops = range(0, matrix.shape[0], step)
+        peaks = np.concatenate([np.abs(matrix[top : top + step]).max(axis=1) for top in tops])
+    else:
+        return spread(matrix.T, 1)
+    peaks = peaks[peaks > 0].astype(np.float64)
+    with np.errstate(over="ignore"):
+        return float(peaks.max() / peaks.min()) if peaks.size else 1.0
 
 
 def _real_view(chunk: np.ndarray) -> np.ndarray:

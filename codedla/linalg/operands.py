@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.engine.facts import Facts, canonical, scan
+from codedla.engine.facts import Facts, canonical, scan, spread
 from codedla.engine.plan import Plan, compute_dtype, make_plan
 from codedla.engine.round import Pool
 from codedla.errors import UsageError
@@ -38,6 +39,16 @@ class Checked:
     def dtype(self) -> np.dtype:
         """Dtype of the caller's matrix."""
         return np.dtype(self.matrix.dtype)
+
+    @cached_property
+    def row_spread(self) -> float:
+        """How much the rows differ in size; see :func:`codedla.engine.facts.spread`."""
+        return spread(self.matrix, 1)
+
+    @cached_property
+    def column_spread(self) -> float:
+        """How much the columns differ in size."""
+        return spread(self.matrix, 0)
 
     @property
     def arrays(self) -> tuple[NDArray[Any], ...]:

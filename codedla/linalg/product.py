@@ -30,6 +30,9 @@ __all__ = ["Product", "run_product"]
 logger = logging.getLogger("codedla")
 Array = NDArray[Any]
 
+USUAL_SPREAD = 1e6
+"""Rows and columns that differ in size by less are no reason for a warning."""
+
 
 @dataclass
 class Product:
@@ -278,9 +281,30 @@ def _judge(
         scale = a.facts.norm * b.facts.norm / norm if norm else 1.0
         estimate = error_estimate(alpha, eps, max(scale, 1.0))
         report.error_estimate = estimate if np.isfinite(estimate) else None
+        if _recovered(plan, collector):
+            _warn_of_scales(report, plan, alpha * eps, a.row_spread * b.column_spread)
     if verify == "freivalds":
         _freivalds(a, b, decoded, alpha, eps or float(np.finfo(np.float64).eps))
         report.verified = "freivalds"
+
+
+def _recovered(plan: Plan, collector: Collector) -> bool:
+    """Tell whether any block of the product was decoded rather than received as it is."""
+    plain = {plan.code.plain_block(w) for w in collector.responders} - {None}
+    return len(plain) < plan.grid.outputs
+
+
+def _warn_of_scales(report: Report, plan: Plan, error: float, spread: float) -> None:
+    """Say when recovered rows or columns may be wrong relative to their own, far smaller size."""
+    reached = error * spread
+    if spread > USUAL_SPREAD and reached > plan.tolerance:
+        text = (
+            "rows of A or columns of B differ so much in size that recovered small ones may err "
+            f"by {min(reached, 1.0):.0e} relative to themselves (the error estimate is relative "
+            "to the whole product); scale them, or use code='replication'"
+        )
+        report.warnings.append(text)
+        warnings.warn(text, CodedlaWarning, stacklevel=5)
 
 
 def _miss(report: Report, plan: Plan, reached: float) -> None:

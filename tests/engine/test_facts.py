@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from codedla.engine import facts
-from codedla.engine.facts import Facts, scan
+from codedla.engine.facts import Facts, scan, spread
 
 DTYPES = ["?", "i1", "u1", "i4", "u8", "i8", "f2", "f4", "f8", "c8", "c16", ">f8"]
 
@@ -86,3 +86,14 @@ def test_the_operand_is_not_changed(tmp_path):
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
     assert scan(mapped).max_abs == 11.0
     assert scan(np.broadcast_to(np.float64(2), (300, 4))).norm == pytest.approx(math.sqrt(4800))
+
+
+def test_spread_compares_rows_or_columns():
+    matrix = np.array([[1.0, -2.0, 0.0], [0.0, 0.0, 0.0], [1e-8, 0.0, 0.0]])
+    assert spread(matrix, 1) == 2e8
+    assert spread(matrix, 0) == 2.0
+    assert spread(np.asfortranarray(matrix), 1) == 2e8
+    assert spread(sp.coo_array(matrix).tocsr(), 1) == 2e8
+    assert spread(1j * matrix, 0) == 2.0
+    assert spread(np.zeros((3, 2)), 1) == spread(np.zeros((0, 2)), 0) == 1.0
+    assert spread(np.array([[1e-300], [1e300]]), 1) == math.inf

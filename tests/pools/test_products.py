@@ -486,3 +486,26 @@ def test_a_missed_tolerance_is_said():
         )  # fmt: skip
     assert any("there were no more to wait for" in str(w.message) for w in said)
     assert "above the tolerance 1.0e-13" in report.warnings[-1]
+
+
+@pytest.mark.parametrize("late", [0, 7])
+def test_rows_of_very_different_size_are_warned_of_when_they_are_recovered(late):
+    rng = np.random.default_rng(7)
+    a, b = rng.standard_normal((30, 20)), rng.standard_normal((20, 25))
+    a[:10] *= 1e-8
+    a[10:] *= 1e12
+    delays = np.zeros(8)
+    delays[late] = 9.0
+
+    def run():
+        with codedla.SimulatedPool(8, delays=lambda rng, n: delays) as pool:
+            return codedla.matmul(a, b, pool=pool, code="mds", tolerate=2, return_report=True)
+
+    if late == 7:  # a parity worker: every block is received as it is
+        product, report = run()
+        assert not report.warnings
+        np.testing.assert_allclose(product, a @ b, rtol=1e-9)
+    else:
+        with pytest.warns(codedla.CodedlaWarning, match="differ so much in size"):
+            _, report = run()
+        assert "differ so much in size" in report.warnings[0]
