@@ -11,7 +11,6 @@ from codedla.errors import UsageError
 
 NAME = "plan"
 HELP = "say which code a product would use and what it costs in flops, bytes and accuracy"
-# Values are looked at only when the product is carried out.
 EPILOG = """\
 examples:
   codedla plan A.npy B.npy --ranks 9

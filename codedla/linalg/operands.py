@@ -168,7 +168,6 @@ def plan_product(a: Checked, b: Checked, pool: Pool, *, operation: str, **option
             arguments["strict"] = True
         else:
             arguments["exact_integers"] = True
-            _refuse_mixed_unsigned(a, b, dtype)
     else:
         arguments["plain_only"] = not combinable(a, b, dtype)
     return make_plan(a.shape, b.shape, dtype, pool.n_workers, **arguments)
@@ -191,8 +190,3 @@ def combinable(a: Checked, b: Checked, dtype: np.dtype) -> bool:
 def _largest_entry(a: Checked, b: Checked) -> float:
     """Bound the magnitude of the product's entries."""
     return a.facts.max_abs * b.facts.max_abs * max(a.shape[1], 1)
-
-
-def _refuse_mixed_unsigned(a: Checked, b: Checked, dtype: np.dtype) -> None:
-    if dtype.kind == "b":
-        raise UsageError("boolean products this long are not supported; cast to int64")

@@ -124,6 +124,8 @@ def run_product(
     logger.info("plan: code %s, grid %s, needs %s", plan.code.name, plan.grid, plan.code.suffices)
     outcome = product.pool.run(job)
     logger.info("decoded from ranks %s", [w + 1 for w in collector.responders])
+    if collector.waited_for_accuracy:
+        logger.info("waited for %d more to keep the tolerance", collector.waited_for_accuracy)
     _complete(report, plan, collector, outcome)
     result = _settle(plan, decoder, out)
     _judge(report, plan, collector, a, b, decoder.output, verify)
