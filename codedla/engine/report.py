@@ -7,7 +7,7 @@ import platform
 from dataclasses import dataclass, field
 from typing import Any
 
-from codedla.engine.round import Event
+from codedla.engine.round import Event, Span
 
 __all__ = ["SCHEMA", "Report"]
 
@@ -41,6 +41,8 @@ class Report:
         Ranks that will never reply, and why.
     redispatched : list of int
         Ranks whose task was given to another one.
+    wrong : list of int
+        Ranks that answered wrongly; their replies were not used.
     times : dict of str to float
         "encode", "send", "wait", "decode", "after_threshold" (from the last needed reply to the
         finished product) and "total".
@@ -54,7 +56,11 @@ class Report:
         "off", or the check that the product passed.
     warnings : list of str
     events : list of Event
-        The time line.
+        What happened, in order.
+    began : float
+        The pool's clock when the operation began; not in the JSON form.
+    spans : list of Span
+        What took how long on which rank, when the pool traced; not in the JSON form.
     """
 
     operation: str
@@ -70,6 +76,7 @@ class Report:
     stragglers: list[int] = field(default_factory=list)
     lost: dict[int, str] = field(default_factory=dict)
     redispatched: list[int] = field(default_factory=list)
+    wrong: list[int] = field(default_factory=list)
     times: dict[str, float] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
     amplification: float | None = None
@@ -77,6 +84,8 @@ class Report:
     verified: str = "off"
     warnings: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    began: float = 0.0
+    spans: list[Span] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON-ready data."""
@@ -98,6 +107,7 @@ class Report:
             "stragglers": self.stragglers,
             "lost": [{"rank": rank, "reason": why} for rank, why in sorted(self.lost.items())],
             "redispatched": self.redispatched,
+            "wrong": self.wrong,
             "times": {name: round(value, 6) for name, value in self.times.items()},
             "bytes": self.bytes,
             "amplification": self.amplification,

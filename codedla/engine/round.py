@@ -11,13 +11,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from numpy.typing import NDArray
+
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import Decoder
 
-__all__ = ["Event", "Operand", "Outcome", "Pool", "Progress", "Round"]
+__all__ = ["Check", "Event", "Operand", "Outcome", "Pool", "Progress", "Round", "Span"]
 
 Progress = Callable[[int, int, int], None]
 """``progress(done, needed, total)``, called on the master after every reply."""
+
+Check = Callable[[int, NDArray[Any]], bool]
+"""``check(share, reply)``: whether the reply can be the product of that share's operands."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,32 @@ class Event:
         return entry
 
 
+@dataclass(frozen=True)
+class Span:
+    """Something that took time on one rank, for the time line.
+
+    Parameters
+    ----------
+    worker : int
+        Where; -1 is the master.
+    kind : str
+        "encode", "send", "receive", "compute", "reply", "check", "fold", "decode", "lost" or
+        "redispatched".
+    start, end : float
+        Seconds from the start of the round, on the master's clock.
+    share : int
+        Which share it was about; -1 for none.
+    note : str
+    """
+
+    worker: int
+    kind: str
+    start: float
+    end: float
+    share: int = -1
+    note: str = ""
+
+
 @dataclass
 class Round:
     """One coded operation handed to a pool.
@@ -77,6 +108,8 @@ class Round:
         The decoder's output is the caller's memory, to be left alone once the round is over:
         nothing may be received straight into it, because a reply that stops half-way could go on
         arriving later.
+    check : callable or None
+        See :data:`Check`; a reply that fails it is refused.
     """
 
     workers: Sequence[int]
@@ -86,12 +119,17 @@ class Round:
     timeout: float | None = None
     progress: Progress | None = None
     borrowed: bool = False
+    check: Check | None = None
 
 
 @dataclass
 class Outcome:
-    """What a pool measured while it ran a round (seconds and bytes)."""
+    """What a pool measured while it ran a round (seconds and bytes).
 
+    ``began`` is the pool's clock when the round started; ``spans`` are noted when the pool traces.
+    """
+
+    began: float = 0.0
     encode: float = 0.0
     send: float = 0.0
     wait: float = 0.0
@@ -101,6 +139,7 @@ class Outcome:
     sent: int = 0
     received: int = 0
     events: list[Event] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
 
 
 class Pool(Protocol):
