@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from codedla.cli.messages import fail, say
 from codedla.cli.options import code_arguments
 from codedla.cli.output import Output, check_text, write_text
 from codedla.errors import UsageError
-from codedla.mpi.launch import JobResult, run_job, world_from_env
+from codedla.mpi.launch import JobResult, run_job, scratch_folder, world_from_env
 
 if TYPE_CHECKING:
     from codedla.engine.plan import Plan
@@ -214,8 +213,8 @@ def _start_job(args: argparse.Namespace, task: _Task) -> int:
         from codedla.mpi.launch import THREAD_VARIABLES
 
         threads = dict.fromkeys(THREAD_VARIABLES, str(args.threads))
-    with tempfile.TemporaryDirectory(prefix="codedla-") as folder:
-        with follow(args.quiet, Path(folder)) as env:
+    with scratch_folder() as folder:
+        with follow(args.quiet, folder) as env:
             result = run_job(
                 [sys.executable, "-m", "codedla", *args.argv],
                 args.ranks,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -50,6 +51,11 @@ class Launcher:
         """Leading number of the version, 0 when it is unknown."""
         match = re.match(r"\d+", self.version)
         return int(match.group()) if match else 0
+
+    @property
+    def tolerant(self) -> bool:
+        """Whether a job goes on when one of its workers is killed."""
+        return self.kind == "openmpi"
 
     @property
     def survives(self) -> str:
@@ -145,6 +151,9 @@ def command(
 ) -> list[str]:
     """Command line that starts `argv` on `n_ranks` ranks so that the job outlives a lost worker.
 
+    Words in ``CODEDLA_MPIRUN_ARGS`` are added to it, after codedla's own, for what only the user
+    knows: ``--host node1,node2``, for instance.
+
     Parameters
     ----------
     launcher : Launcher
@@ -163,11 +172,12 @@ def command(
     Raises
     ------
     UsageError
-        `n_ranks` is below 1.
+        `n_ranks` is below 1, or ``CODEDLA_MPIRUN_ARGS`` has an open quotation.
     """
     if n_ranks < 1:
         raise UsageError(f"the number of ranks must be at least 1; got {n_ranks}; give more ranks")
     start = [launcher.path, "-n", str(n_ranks)]
+    extra = _extra_arguments()
     if launcher.kind == "openmpi":
         # More ranks than cores are allowed and not bound to one core each; idle ranks yield
         # (a blocking call spins otherwise, 3 times slower with 6 ranks on 2 cores); the UCX
@@ -185,4 +195,16 @@ def command(
             start += ["-x", name]
     elif launcher.kind == "mpich":
         start += ["-disable-auto-cleanup"]
-    return [*start, *argv]
+    return [*start, *extra, *argv]
+
+
+def _extra_arguments() -> list[str]:
+    """What the user adds to the launcher's command line, hosts for instance."""
+    text = os.environ.get("CODEDLA_MPIRUN_ARGS", "")
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(
+            f"CODEDLA_MPIRUN_ARGS must be words as a shell takes them ({error}); got {text!r}; "
+            "close the quotation"
+        ) from error

@@ -12,14 +12,23 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO
 
-__all__ = ["NoiseFilter", "Pump", "write_stderr"]
+__all__ = ["NoiseFilter", "Pump", "write_stderr", "write_stdout"]
 
 
 def write_stderr(data: bytes) -> None:
     """Write to this process's stderr, whoever still reads it."""
+    _write(2, data)
+
+
+def write_stdout(data: bytes) -> None:
+    """Write to this process's stdout, whoever still reads it."""
+    _write(1, data)
+
+
+def _write(handle: int, data: bytes) -> None:
     with suppress(OSError):  # our reader went away: the job goes on
         while data:
-            data = data[os.write(2, data) :]
+            data = data[os.write(handle, data) :]
 
 
 class Pump:

@@ -33,10 +33,14 @@ __all__ = [
     "hard_exit",
     "import_mpi",
     "install_abort_hook",
+    "launcher_gone",
     "note_exit",
     "ranks_in_world",
     "skip_finalize",
 ]
+
+#: Whoever started this process: the launcher or its daemon on this host.
+_parent = os.getppid()
 
 _exit_code = 0
 _hooked = False
@@ -93,6 +97,9 @@ def check_comm(comm: MPI.Comm) -> None:
     if comm.Get_size() > 1:
         return
     expected = launch.world_from_env()
+    if MPI.COMM_WORLD.Get_size() == 1:
+        # Open MPI leaves the file of a process without a launcher behind, whatever its end.
+        unlink_shared_memory()
     if expected is not None and expected[1] > 1 and MPI.COMM_WORLD.Get_size() == 1:
         raise MPIUnavailable(
             f"the launcher started {expected[1]} ranks but this rank sees only itself: launcher "
@@ -119,6 +126,15 @@ def ranks_in_world(comm: MPI.Comm) -> list[int]:
 def fault_tolerant() -> bool:
     """Tell whether the loss of a rank leaves the others alive and is reported to them."""
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - Open MPI's name
+
+
+def launcher_gone() -> bool:
+    """Tell whether whoever started this process has ended; one cheap system call.
+
+    A launcher that was killed cannot end its ranks, and they would wait for each other for ever.
+    A process whose parent ends is handed on to another, so that its parent changes.
+    """
+    return os.getppid() != _parent
 
 
 def install_abort_hook(comm: MPI.Comm) -> None:
