@@ -40,7 +40,7 @@ COLOURS = {
 }
 _OTHER = "#DDDDDD"
 #: Kinds of bars that are no work: hatched, and called so in the legend.
-_HATCHED = {"lost": "until the loss was noticed", "redispatched": "until another rank took over"}
+_HATCHED = {"lost": "lost or not answering", "redispatched": "until another rank took over"}
 _FOREIGN = "a share of another rank"
 
 
@@ -53,7 +53,7 @@ class _Sign(NamedTuple):
 
 
 _LOST = _Sign("X", "black", "lost")
-_AGAIN = _Sign(">", "white", "share given to another rank")
+_AGAIN = _Sign(">", "white", "takes over a share")
 _WRONG = _Sign("D", "red", "wrong reply refused")
 _SIGNS = {
     "lost": _LOST,

@@ -18,7 +18,7 @@ from codedla.engine.round import Span
 __all__ = ["MARKS", "Bar", "Mark", "Panel", "Timeline", "lay_out", "trace_document"]
 
 MARKS = ("lost", "redispatched")
-"""Kinds of spans that are something that happened rather than something that was done."""
+"""Kinds of spans that are no work. Without any length they are something that happened."""
 
 
 @dataclass(frozen=True)
@@ -186,10 +186,9 @@ def _marks(report: Report, shift: float, last: float, panel: int) -> Iterator[Ma
         at = shift + (event.seconds if math.isfinite(event.seconds) else last)
         yield Mark(event.worker + 1, at, event.kind, event.note, panel)
     for span in report.spans:
-        if span.kind in MARKS and (span.kind, span.worker) not in told:
-            # A loss is found at the end of the wait for a sign of life.
-            moment = span.end if span.kind == "lost" and math.isfinite(span.end) else _start(span)
-            yield Mark(span.worker + 1, shift + moment, span.kind, span.note, panel)
+        moment = span.kind in MARKS and span.start == span.end
+        if moment and (span.kind, span.worker) not in told:
+            yield Mark(span.worker + 1, shift + _start(span), span.kind, span.note, panel)
 
 
 def _in_rows(loose: list[tuple[float, float, Span, int]]) -> Iterator[Bar]:

@@ -48,8 +48,8 @@ def story(n_ranks, panels=1):
                 ]
                 events.append(Event(done + 0.02, "reply", worker))
         if n_ranks > 3:
-            events += [Event(0.5, "lost", 2, "killed"), Event(0.51, "redispatched", 2)]
-            spans += [Span(2, "lost", 0.25, 0.5, 2), Span(0, "compute", 1.0, 1.4, 2)]
+            events += [Event(0.5, "lost", 2, "killed"), Event(0.9, "redispatched", 0)]
+            spans += [Span(2, "lost", 0.5, 1.5, 2), Span(0, "compute", 0.9, 1.4, 2)]
         spans.append(Span(-1, "decode", 1.5, 1.6))
         reports.append(
             Report(
@@ -248,9 +248,9 @@ def test_lanes_legend_and_title(drawn):
         "check",
         "fold",
         "decode",
-        "until the loss was noticed",
+        "lost or not answering",
         "lost",
-        "share given to another rank",
+        "takes over a share",
         "replies suffice",
     ]
     title = axes.get_title(loc="left")

@@ -196,14 +196,14 @@ def test_events_are_marks():
         Event(0.25, "reply", 0),
         Event(0.5, "lost", 1, "killed"),
         Event(0.75, "deadline", -1),
-        Event(1.0, "redispatched", 1, "share 1 to rank 3"),
+        Event(1.0, "redispatched", 1, "instead of rank 3"),
     ]
     data = document(report(events=events))
     assert [(e["ts"], e["name"], e["pid"], e["args"].get("note")) for e in of(data, "i")] == [
         (250_000, "reply", 1, None),
         (500_000, "lost", 2, "killed"),
         (750_000, "deadline", 0, None),
-        (1_000_000, "redispatched", 2, "share 1 to rank 3"),
+        (1_000_000, "redispatched", 2, "instead of rank 3"),
     ]
 
 
@@ -211,16 +211,15 @@ def test_losses_are_marked_once_whether_told_by_event_or_span():
     spans = [
         Span(0, "lost", 0.5, 0.5),
         Span(1, "lost", 0.25, 2.25, 1),
-        Span(2, "redispatched", 1.0, 1.0, 2, "to rank 1"),
+        Span(2, "redispatched", 1.0, 1.0, 2, "for rank 1"),
     ]
     line = lay_out(report(spans, [Event(0.5, "lost", 0, "killed")]))
     marks = [(m.at, m.kind, m.rank, m.note) for m in line.marks]
     assert marks == [
         (0.5, "lost", 1, "killed"),
-        (1.0, "redispatched", 3, "to rank 1"),
-        (2.25, "lost", 2, ""),
+        (1.0, "redispatched", 3, "for rank 1"),
     ]
-    # Only what took time is a bar.
+    # What took time is a bar: a rank that gives no answer need not be lost.
     assert [(b.kind, b.rank, b.end) for b in line.bars] == [("lost", 2, 2.25)]
 
 
