@@ -77,9 +77,40 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=_positive, metavar="SECONDS", help="give up after this long (exit code 3)"
     )
     run.add_argument(
-        "--verify", action="store_true", help="check the product at random before it is written"
+        "--deadline",
+        type=_positive,
+        metavar="SECONDS",
+        help="a worker that has not answered after this long counts as lost, and its share is "
+        "given to another (default: from the times of the others)",
+    )
+    run.add_argument(
+        "--verify",
+        nargs="?",
+        const="locate",
+        default="auto",
+        choices=("off", "freivalds", "locate", "auto"),
+        help="check at random: the product (freivalds), or every reply, so that wrong ones are "
+        "replaced (locate; also without a word); auto: locate where it costs little (default)",
+    )
+    run.add_argument(
+        "--panel-rows",
+        type=_count,
+        metavar="N",
+        help="compute and save N rows of the product at a time (default: about 10 s of work, at "
+        "most 64 panels; a small product is one panel)",
+    )
+    run.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on where an earlier run of this command ended, with what it saved; from the "
+        "beginning when there is nothing (a product that is finished needs --force, and is then "
+        "computed again)",
     )
     run.add_argument("--report", metavar="FILE", help="write what happened as JSON")
+    run.add_argument(
+        "--trace", metavar="FILE", help="write what took how long on which rank, for Perfetto"
+    )
+    run.add_argument("--timeline", metavar="FILE", help="draw it: .png, .svg or .pdf")
     run.add_argument("--force", action="store_true", help="replace existing output files")
     run.add_argument(
         "--dry-run", action="store_true", help="check all but the entries, print the plan, stop"

@@ -72,7 +72,7 @@ class Output:
             import_h5py(self.spec)
             self._check_dataset_name()
         _check_place(self.path, self.spec)
-        if self._taken() and not self.force:
+        if self.taken() and not self.force:
             raise UsageError(
                 f"an output must not exist yet; got {self.spec}; "
                 "give --force to replace it, or another name"
@@ -84,7 +84,8 @@ class Output:
                 f"{free / 2**30:.3f} GiB free; make room or choose another directory"
             )
 
-    def _taken(self) -> bool:
+    def taken(self) -> bool:
+        """Tell whether the output's place is taken."""
         if not self.path.exists():
             return False
         if not self.dataset:
@@ -125,7 +126,7 @@ class Output:
     def receive(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Iterator[NDArray[Any]]:
         """Lend the array that becomes the file when the block ends without an exception."""
         try:
-            array = self._create(shape, np.dtype(dtype))
+            array = self.create(self.temporary, shape, np.dtype(dtype))
             yield array
             if isinstance(array, np.memmap):
                 array.flush()
@@ -133,12 +134,7 @@ class Output:
                 with self.temporary.open("wb") as stream:
                     np.save(stream, array, allow_pickle=False)
             del array
-            if self._taken() and not self.force:
-                raise UsageError(
-                    f"an output must not exist yet; {self.spec} appeared meanwhile; "
-                    "run again with --force or another name"
-                )
-            self.temporary.replace(self.path)
+            self.publish(self.temporary)
         finally:
             self.discard()
 
@@ -146,21 +142,50 @@ class Output:
         """Remove the temporary file, if there is one."""
         self.temporary.unlink(missing_ok=True)
 
-    def _create(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def create(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Make the file ``path`` ready for the product; return its array, mapped.
+
+        A file that is there already is emptied, not replaced: who holds a lock on it keeps it.
+        """
         if self.dataset:
-            return self._create_h5(shape, dtype)
+            return self._create_h5(path, shape, dtype)
         if 0 in shape:
             return np.empty(shape, dtype)  # an empty file cannot be mapped
-        array = np.lib.format.open_memmap(self.temporary, mode="w+", dtype=dtype, shape=shape)
-        _reserve(self.temporary)
+        array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        _reserve(path)
         return array
 
-    def _create_h5(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def reopen(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Map the product in a file that :meth:`create` made ready.
+
+        Raises
+        ------
+        Exception
+            Whatever the reader of a damaged file comes to.
+        ValueError
+            The file holds something else.
+        """
+        if self.dataset:
+            with import_h5py(self.spec).File(path, "r", locking=False) as file:
+                item = file[self.dataset]
+                found, offset = (item.shape, item.dtype), item.id.get_offset()
+            if found != (shape, dtype) or offset is None:
+                raise ValueError(f"dataset {self.dataset} is not the product")
+            return np.memmap(path, dtype=dtype, mode="r+", offset=offset, shape=shape)
+        array = np.lib.format.open_memmap(path, mode="r+")
+        if (array.shape, array.dtype, array.flags.c_contiguous) != (shape, dtype, True):
+            raise ValueError("the array is not the product")
+        return array
+
+    def _create_h5(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         h5py = import_h5py(self.spec)
+        mode = "w"
         if self.path.exists():
             # The other datasets stay; working on a copy keeps the old file whole until the end.
-            shutil.copyfile(self.path, self.temporary)
-        with h5py.File(self.temporary, "a") as file:
+            shutil.copyfile(self.path, path)
+            mode = "a"
+        # Nobody else knows this file; the library's own lock would meet the one of a restart.
+        with h5py.File(path, mode, locking=False) as file:
             if self.dataset in file:
                 del file[self.dataset]
             layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -180,14 +205,37 @@ class Output:
             offset = created.get_offset()
         if 0 in shape:
             return np.empty(shape, dtype)
-        _reserve(self.temporary)
-        return np.memmap(self.temporary, dtype=dtype, mode="r+", offset=offset, shape=shape)
+        _reserve(path)
+        return np.memmap(path, dtype=dtype, mode="r+", offset=offset, shape=shape)
+
+    def publish(self, path: Path) -> None:
+        """Give a complete file the output's name.
+
+        Raises
+        ------
+        UsageError
+            A file of that name appeared meanwhile, and may not be replaced.
+        """
+        if self.taken() and not self.force:
+            raise UsageError(
+                f"an output must not exist yet; {self.spec} appeared meanwhile; "
+                "run again with --force or another name"
+            )
+        path.replace(self.path)
 
 
 def _reserve(path: Path) -> None:
     """Claim the disk space now: writing to a map on a full disk would kill the process."""
     with path.open("r+b") as stream:
-        os.posix_fallocate(stream.fileno(), 0, path.stat().st_size)
+        size = path.stat().st_size
+        try:
+            os.posix_fallocate(stream.fileno(), 0, size)
+        except OSError as error:
+            raise OSError(
+                error.errno,
+                f"cannot claim {size / 2**30:.3f} GiB of disk for the output ({error.strerror})",
+                str(path.parent),
+            ) from error
 
 
 def _check_place(path: Path, spec: str) -> None:

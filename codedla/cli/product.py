@@ -7,6 +7,7 @@ hands on its exit code), rank 0 of a job (checks, then multiplies), and its othe
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -20,14 +21,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codedla.cli.files import Operand, inspect
+from codedla.cli.journal import Entry, cut, remaining
 from codedla.cli.messages import fail, say
 from codedla.cli.options import code_arguments
 from codedla.cli.output import Output, check_text, write_text
+from codedla.cli.restart import Restart, identity_of
 from codedla.errors import UsageError
 from codedla.mpi.launch import JobResult, run_job, scratch_folder, world_from_env
 
 if TYPE_CHECKING:
     from codedla.engine.plan import Plan
+    from codedla.engine.report import Report
     from codedla.engine.stragglers import Fault
 
 __all__ = ["plan_for", "run_product", "serve_product"]
@@ -35,6 +39,9 @@ __all__ = ["plan_for", "run_product", "serve_product"]
 #: Seconds that a job may take beyond --timeout, which bounds the product itself, before it is
 #: ended from outside: for starting, reading and writing.
 _MARGIN = 60.0
+
+#: The journal is written anew after every panel.
+_MOST_PANELS = 10_000
 
 
 @dataclass
@@ -47,11 +54,19 @@ class _Task:
     plan: Plan
     faults: list[Fault]
     output: Output
+    restart: Restart
+    panel_rows: int
+    in_panels: bool
+    complete: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the product as NumPy would give it."""
         return (self.a.shape[0], *self.b.shape[1:])
+
+    def panels(self, entries: Sequence[Entry]) -> list[tuple[int, int]]:
+        """Ranges of rows that are to be computed when `entries` are finished."""
+        return cut(remaining(self.a.shape[0], entries), self.panel_rows)
 
 
 def run_product(args: argparse.Namespace, operation: str) -> int:
@@ -73,7 +88,13 @@ def run_product(args: argparse.Namespace, operation: str) -> int:
         return _enter_mpi(args, (), failure=fail(error))
     if args.dry_run:
         print(json.dumps(task.plan.to_dict(), indent=2) if args.json else task.plan)
+        if task.in_panels and not args.json:
+            count = len(task.panels(()))
+            print(f"{'panels':<14} {count}, of {task.panel_rows} rows, each saved when it is done")
         return 0
+    if task.complete:
+        say(f"{task.output.spec} is already complete")
+        return 0 if world is None else _enter_mpi(args, (), failure=0)
     if world is None:
         return _start_job(args, task)
     return _enter_mpi(args, task.faults, task=task)
@@ -158,7 +179,19 @@ def _check(args: argparse.Namespace, operation: str, world: tuple[int, int] | No
                 f"a product needs a file of its own; got -o {args.output}, which is an operand; "
                 "choose another name"
             )
-    output.check(int(np.prod((a.shape[0], *b.shape[1:]), dtype=object)) * plan.dtype.itemsize)
+    shape = (a.shape[0], *b.shape[1:])
+    restart = Restart(output, identity_of(operation, a, b, output))
+    panel_rows = _panel_rows(args, plan)
+    in_panels = panel_rows < a.shape[0] or (args.resume and restart.left() and 0 not in shape)
+    task = _Task(
+        operation, a, b, plan, _faults(args, n_ranks), output, restart, panel_rows, in_panels
+    )
+    if args.resume and not args.dry_run and restart.complete(a.shape[0]):
+        task.complete = True
+        return task
+    restart.probe()
+    needed = int(np.prod(shape, dtype=object)) * plan.dtype.itemsize
+    output.check(needed - restart.allocated())
     if args.report is not None:
         check_text(Path(args.report), force=args.force)
         for path in (output.path, a.path, b.path):
@@ -167,7 +200,28 @@ def _check(args: argparse.Namespace, operation: str, world: tuple[int, int] | No
                     f"a report needs a file of its own; got {args.report}, which is an operand or "
                     "the product; choose another name"
                 )
-    return _Task(operation, a, b, plan, _faults(args, n_ranks), output)
+    if args.trace is not None or args.timeline is not None:
+        from codedla.cli.timeline import check_outputs
+
+        check_outputs(args)
+    return task
+
+
+def _panel_rows(args: argparse.Namespace, plan: Plan) -> int:
+    """Rows of the product that are computed at a time."""
+    from codedla.linalg.panels import automatic_rows
+
+    rows = max(plan.shape[0], 1)
+    if 0 in plan.shape:
+        return rows
+    if args.panel_rows is None:
+        return automatic_rows(plan)
+    if -(-rows // args.panel_rows) > _MOST_PANELS:
+        raise UsageError(
+            f"there can be {_MOST_PANELS} panels; got --panel-rows {args.panel_rows} for {rows} "
+            f"rows; use at least {-(-rows // _MOST_PANELS)}"
+        )
+    return min(args.panel_rows, rows)
 
 
 def _ranks(args: argparse.Namespace, operation: str, world: tuple[int, int] | None) -> int:
@@ -224,7 +278,22 @@ def _start_job(args: argparse.Namespace, task: _Task) -> int:
             )
         # A master that was killed could not remove its half-written product.
         Output(args.output).with_mark(part).discard()
-    return _job_code(result, args)
+    code = _job_code(result, args)
+    if code and task.in_panels:
+        _say_what_is_safe(args, task, task.restart.tidy())
+    return code
+
+
+def _say_what_is_safe(args: argparse.Namespace, task: _Task, entries: Sequence[Entry]) -> None:
+    """After a run without success: say how to go on, if there is something to go on from."""
+    if not entries:
+        return
+    total = len(entries) + len(task.panels(entries))
+    again = "the same command" if args.resume else "the same command with --resume"
+    say(
+        f"{len(entries)} of {total} panels are safe: {again} continues; if you do not want them, "
+        f"delete {task.restart.part} and {task.restart.journal}"
+    )
 
 
 def _job_code(result: JobResult, args: argparse.Namespace) -> int:
@@ -275,10 +344,39 @@ def _enter_mpi(
             return fail(error)
         return 0
 
-    return int(run(master, faults=tuple(faults), threads=args.threads))
+    return int(run(master, faults=tuple(faults), threads=args.threads, deadline=args.deadline))
+
+
+def _check_by(args: argparse.Namespace) -> str:
+    """Name the library's check for ``--verify``."""
+    return str({"auto": "off", "locate": "freivalds"}.get(args.verify, args.verify))
 
 
 def _multiply(args: argparse.Namespace, task: _Task, pool: Any) -> None:
+    pool.trace = args.trace is not None or args.timeline is not None
+    if task.in_panels:
+        report, reports = _multiply_in_panels(args, task, pool)
+    else:
+        report = _multiply_at_once(args, task, pool)
+        reports = [report]
+    if args.report is not None:
+        write_text(Path(args.report), report.to_json())
+    if pool.trace:
+        from codedla.cli.timeline import write_timeline, write_trace
+
+        if args.trace is not None:
+            write_trace(Path(args.trace), reports)
+        if args.timeline is not None:
+            write_timeline(Path(args.timeline), reports)
+    if args.json:
+        print(report.to_json(), end="", flush=True)
+    elif not args.quiet:
+        parts = report.panels
+        saved = f"{parts['total']} panels, {parts['resumed']} of an earlier run\n" if parts else ""
+        print(f"{report.summary()}\n{saved}written to {task.output.spec}", flush=True)
+
+
+def _multiply_at_once(args: argparse.Namespace, task: _Task, pool: Any) -> Report:
     from codedla.cli.progress import progress
     from codedla.linalg.matmul import matmul
     from codedla.linalg.matvec import matvec
@@ -286,6 +384,8 @@ def _multiply(args: argparse.Namespace, task: _Task, pool: Any) -> None:
     product: Any = matmul if task.operation == "matmul" else matvec
     a, b = task.a.load(), task.b.load()
     dtype = np.result_type(a.dtype, b.dtype)
+    if task.restart.left():
+        task.restart.abandon()
     with (
         task.output.receive(task.shape, dtype) as out,
         progress(args.quiet) as bar,
@@ -295,15 +395,56 @@ def _multiply(args: argparse.Namespace, task: _Task, pool: Any) -> None:
             b,
             pool=pool,
             out=out,
-            verify="freivalds" if args.verify else "off",
+            verify=_check_by(args),
             return_report=True,
             timeout=args.timeout,
             progress=bar,
             **code_arguments(args),
         )
-    if args.report is not None:
-        write_text(Path(args.report), report.to_json())
-    if args.json:
-        print(report.to_json(), end="", flush=True)
-    elif not args.quiet:
-        print(f"{report.summary()}\nwritten to {task.output.spec}", flush=True)
+    return report
+
+
+def _multiply_in_panels(
+    args: argparse.Namespace, task: _Task, pool: Any
+) -> tuple[Report, list[Report]]:
+    """Compute what an earlier run has not; return the report of it all, and of each panel."""
+    from codedla.cli.progress import progress
+    from codedla.linalg.panels import Panels, merge_reports
+
+    a, b = task.a.load(), task.b.load()
+    dtype = np.result_type(a.dtype, b.dtype)
+    reports: list[Report] = []
+    with task.restart.session(task.shape, dtype, resume=args.resume) as session:
+        try:
+            resumed = list(session.entries)
+            panels = Panels(
+                a,
+                b,
+                pool=pool,
+                operation=task.operation,
+                ranges=task.panels(resumed),
+                **code_arguments(args),
+            )
+            with progress(args.quiet) as bar:
+                rounds = panels.run(
+                    session.array, verify=_check_by(args), timeout=args.timeout, progress=bar
+                )
+                with contextlib.closing(rounds):
+                    for (start, stop), report in rounds:
+                        session.record(start, stop, report.verified)
+                        reports.append(report)
+            session.finish()
+        except BaseException:
+            # Whoever started the job says it when everything is over.
+            if "CODEDLA_PART" not in os.environ:
+                _say_what_is_safe(args, task, session.entries)
+            raise
+    counts = {
+        "total": len(resumed) + len(reports),
+        "resumed": len(resumed),
+        "computed": len(reports),
+    }
+    report = merge_reports(panels.plan, task.shape[0], reports, counts)
+    checks = {entry.verified for entry in resumed} | {part.verified for part in reports}
+    report.verified = checks.pop() if len(checks) == 1 else "partly"
+    return report, reports

@@ -1,0 +1,259 @@
+"""A product in row panels of C: each one a coded product, B's shares resident in between.
+
+What is finished can be brought to disk before the rest is computed, so that a job that is ended
+half-way has not worked for nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from codedla.blocks import Split
+from codedla.codes.base import Code
+from codedla.engine.arguments import positive
+from codedla.engine.choose import BANDWIDTH, FLOPS
+from codedla.engine.encoder import make_encoder
+from codedla.engine.facts import Facts
+from codedla.engine.plan import Plan
+from codedla.engine.report import Report
+from codedla.engine.round import Pool, Progress
+from codedla.engine.work import COST, SPARSE_COST
+from codedla.linalg.operands import Checked, as_array, as_operand, plan_product
+from codedla.linalg.product import Product, new_report, reply_dtype, run_product
+
+__all__ = ["PANEL_SECONDS", "Panels", "automatic_rows", "merge_reports"]
+
+PANEL_SECONDS = 10.0
+"""What a panel should take: far more than its round costs, little to lose."""
+MOST_PANELS = 64
+
+Range = tuple[int, int]
+
+
+def automatic_rows(plan: Plan) -> int:
+    """Return the rows of C in a panel, such that it takes about :data:`PANEL_SECONDS`.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the whole product.
+
+    Returns
+    -------
+    int
+        All rows when the product is small.
+    """
+    rows = plan.shape[0]
+    # The flops of complex numbers count fourfold already.
+    cost = 1.0 if plan.compute.kind == "c" else COST[plan.compute.kind]
+    if min(plan.density) < 1.0:
+        cost = max(cost, SPARSE_COST)
+    seconds = plan.flops_worker * cost / FLOPS
+    seconds += (plan.bytes_sent + plan.bytes_received) / BANDWIDTH
+    panels = min(int(seconds / PANEL_SECONDS), MOST_PANELS)
+    if panels <= 1:
+        return max(rows, 1)
+    # Whole blocks, so that no share is padded.
+    m = plan.grid.m
+    return max(-(-math.ceil(rows / panels) // m) * m, 1)
+
+
+class Panels:
+    """A product of which some ranges of rows are to be computed.
+
+    Parameters
+    ----------
+    A : array_like or scipy.sparse (M, L)
+        Only the rows of the ranges are looked at.
+    B : array_like or scipy.sparse (L, N) or array_like (L,)
+    pool : Pool
+    operation : str
+        ``"matmul"`` or ``"matvec"``.
+    ranges : sequence of (int, int)
+        Rows of each panel, from and to (without).
+    options
+        ``code, blocks, tolerate, nodes, tolerance`` as in :func:`codedla.matmul`.
+
+    Attributes
+    ----------
+    plan : Plan
+        Of the tallest panel; the others have the same code and grid.
+
+    Raises
+    ------
+    UsageError
+        As by :func:`codedla.matmul`, for all panels: nothing was computed.
+    """
+
+    def __init__(
+        self,
+        A: Any,
+        B: Any,
+        *,
+        pool: Pool,
+        operation: str,
+        ranges: Sequence[Range],
+        **options: Any,
+    ) -> None:
+        self.pool = pool
+        self.ranges = list(ranges)
+        self._a = as_operand(A, "A").matrix.tocsr() if hasattr(A, "tocsr") else as_array(A, "A")
+        b = B if hasattr(B, "tocsr") else as_array(B, "B")
+        self._b = as_operand(b[:, None] if b.ndim == 1 else b, "B")
+        # One pass over A; each panel's own facts give its own error estimate.
+        self._facts = [as_operand(self._a[i:j], "A").facts for i, j in self.ranges]
+        tallest = max(self.ranges, key=lambda r: r[1] - r[0], default=(0, self._a.shape[0]))
+        together = Facts(
+            all(facts.finite for facts in self._facts),
+            max((facts.max_abs for facts in self._facts), default=0.0),
+            math.hypot(*(facts.norm for facts in self._facts)),
+        )
+        model = Checked(self._a[slice(*tallest)], together)
+        self.plan = plan_product(model, self._b, pool, operation=operation, **options)
+
+    def run(
+        self,
+        out: NDArray[Any],
+        *,
+        verify: str = "off",
+        timeout: float | None = None,
+        progress: Progress | None = None,
+    ) -> Generator[tuple[Range, Report], None, None]:
+        """Compute the panels one after the other.
+
+        Parameters
+        ----------
+        out : ndarray (M, N) or (M,)
+            Receives the rows of the ranges; the others are left alone.
+        verify, timeout, progress
+            As in :func:`codedla.matmul`, ``timeout`` and ``progress`` for all panels together.
+
+        Yields
+        ------
+        (start, stop), Report
+            After each panel.
+        """
+        end = None if timeout is None else time.monotonic() + positive(timeout, "timeout")
+        plan, keys = self.plan, resident_keys(self.plan.code, self.pool)
+        _, inner, cols = plan.shape
+        grid = plan.grid
+        dtype = reply_dtype(plan)
+        encoder = make_encoder(self._b.matrix, Split(inner, grid.p), Split(cols, grid.n), dtype)
+        target = out[:, None] if out.ndim == 1 else out
+        try:
+            for index, (start, stop) in enumerate(self.ranges):
+                a = Checked(self._a[start:stop], self._facts[index])
+                panel = replace(
+                    plan,
+                    shape=(stop - start, inner, cols),
+                    density=(_density(a), plan.density[1]),
+                    # Said once, before the first.
+                    warnings=() if index else plan.warnings,
+                )
+                _, report = run_product(
+                    Product(panel, self.pool, keys_b=keys, encoder_b=encoder),
+                    a,
+                    self._b,
+                    out=target[start:stop],
+                    verify=verify,
+                    timeout=None if end is None else max(end - time.monotonic(), 1e-3),
+                    progress=_shifted(progress, index, len(self.ranges)),
+                )
+                yield (start, stop), report
+        finally:
+            self.pool.drop(sorted(set(keys)))
+
+
+def resident_keys(code: Code, pool: Pool) -> tuple[int, ...]:
+    """Return an id for every share's part of B; shares with the same part have the same id."""
+    # A plain block is sent without padding, and so it is no coded share of the same weights.
+    parts: list[Any] = []
+    for share in range(code.n_workers):
+        block, weights = code.plain_block(share), code.generator_b[share]
+        if block is not None:
+            parts.append(block % code.grid.n)
+        elif code.grid.p == code.grid.n == 1 and weights[0] == 1:
+            parts.append(0)  # B itself
+        else:
+            parts.append(weights.tobytes())
+    keys = {part: pool.new_key() for part in dict.fromkeys(parts)}
+    return tuple(keys[part] for part in parts)
+
+
+def merge_reports(
+    plan: Plan, rows: int, reports: Sequence[Report], panels: dict[str, int]
+) -> Report:
+    """Return one report of a product in panels.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of a panel.
+    rows : int
+        Rows of the whole product.
+    reports : sequence of Report
+        Of the panels computed now, in order; may be empty.
+    panels : dict of str to int
+        "total", "resumed" and "computed".
+
+    Returns
+    -------
+    Report
+        Times and bytes are sums, ranks unions, errors and amplifications the worst.
+    """
+    _, inner, cols = plan.shape
+    merged = new_report(replace(plan, shape=(rows, inner, cols)))
+    merged.panels = dict(panels)
+    merged.warnings = _union(report.warnings for report in reports)
+    merged.responders = _union(report.responders for report in reports)
+    for name in ("stragglers", "redispatched", "wrong"):
+        setattr(merged, name, sorted(_union(getattr(report, name) for report in reports)))
+    for report in reports:
+        merged.lost.update(report.lost)
+        for name, seconds in report.times.items():
+            merged.times[name] = merged.times.get(name, 0.0) + seconds
+        for name, count in report.bytes.items():
+            merged.bytes[name] = merged.bytes.get(name, 0) + count
+        later = report.began - reports[0].began
+        merged.events += [replace(e, seconds=e.seconds + later) for e in report.events]
+        merged.spans += [replace(s, start=s.start + later, end=s.end + later) for s in report.spans]
+    if reports:
+        merged.began = reports[0].began
+        merged.amplification = _worst(report.amplification for report in reports)
+        merged.error_estimate = _worst(report.error_estimate for report in reports)
+        checks = {report.verified for report in reports}
+        merged.verified = checks.pop() if len(checks) == 1 else "partly"
+    return merged
+
+
+def _union(lists: Iterable[Iterable[Any]]) -> list[Any]:
+    """Return what is in any of the lists, once, in order of appearance."""
+    return list(dict.fromkeys(item for items in lists for item in items))
+
+
+def _worst(values: Iterable[float | None]) -> float | None:
+    """Return the largest value; None when one is unknown."""
+    known = list(values)
+    return None if None in known else max(value for value in known if value is not None)
+
+
+def _density(a: Checked) -> float:
+    return 1.0 if a.nnz is None else a.nnz / max(a.shape[0] * a.shape[1], 1)
+
+
+def _shifted(progress: Progress | None, index: int, panels: int) -> Progress | None:
+    """Return what reports one panel's progress as that of all panels."""
+    if progress is None:
+        return None
+    whole = progress
+
+    def report(done: int, needed: int, total: int) -> None:
+        whole(index * needed + min(done, needed), panels * needed, panels * total)
+
+    return report
