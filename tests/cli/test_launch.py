@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import signal
@@ -15,6 +16,7 @@ import pytest
 
 from codedla.errors import MPIUnavailable, UsageError
 from codedla.mpi import launch
+from codedla.mpi.traces import Process, Traces, scratch_folder
 
 needs_mpi = pytest.mark.skipif(launch.find_launcher() is None, reason="no mpirun on this machine")
 
@@ -154,6 +156,127 @@ def test_command(launcher, wanted, unwanted):
 def test_command_refuses_no_ranks():
     with pytest.raises(UsageError, match="at least 1; got 0"):
         launch.command(launch.Launcher("m", "mpich", "", False), 0, ["prog"])
+
+
+def test_the_users_own_words_for_the_launcher(monkeypatch):
+    monkeypatch.setenv("CODEDLA_MPIRUN_ARGS", "--host 'a b,c' -v")
+    line = launch.command(launch.Launcher("m", "mpich", "", False), 3, ["prog"])
+    assert line[-4:] == ["--host", "a b,c", "-v", "prog"]
+    monkeypatch.setenv("CODEDLA_MPIRUN_ARGS", "--host 'a")
+    with pytest.raises(UsageError, match="CODEDLA_MPIRUN_ARGS must be words as a shell takes them"):
+        launch.command(launch.Launcher("m", "mpich", "", False), 3, ["prog"])
+
+
+# Looks at a job's ranks, one second apart: (host, rank, ranks started on that host) each.
+A = [("a", rank, 2) for rank in range(2)]
+B = [("b", rank, 2) for rank in (2, 3)]
+FOUR = [("a", rank, 4) for rank in range(4)]
+NOT_TOLD = [("", rank, None) for rank in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("looks", "begun", "deserter"),
+    [
+        ([FOUR] * 9, False, None),
+        ([FOUR[:2], FOUR, FOUR, FOUR], False, None),
+        ([FOUR[:2] + FOUR[3:]] * 9, False, 2),
+        ([FOUR[1:]] * 9, False, 0),
+        ([FOUR[1:]] * 9, True, 0),
+        ([FOUR[:2] + FOUR[3:]] * 9, True, None),
+        ([FOUR, FOUR[:3]], False, 3),
+        ([FOUR, FOUR[:3]], True, None),
+        ([FOUR, FOUR[1:]], True, 0),
+        ([A] * 9, False, None),
+        ([A + B] * 9, False, None),
+        ([A + B[:1]] * 9, False, -1),
+        ([A[1:] + B] * 9, False, 0),
+        ([NOT_TOLD] * 9, False, None),
+        ([NOT_TOLD[1:]] * 9, False, 0),
+        ([[]] * 9, False, None),
+    ],
+)
+def test_who_is_missing(tmp_path, monkeypatch, looks, begun, deserter):
+    clock = [1000.0]
+    monkeypatch.setattr(launch.time, "monotonic", lambda: clock[0])
+    file = tmp_path / "begun"
+    if begun:
+        file.touch()
+    ranks = launch._Ranks(met=False)
+    found = []
+    for look in looks:
+        processes = [Process(1, None), *(Process(9, rank, host, n) for host, rank, n in look)]
+        found.append(ranks.deserted(processes, file))
+        clock[0] += 1.0
+    assert (any(found), ranks.deserter, ranks.late) == (deserter is not None, deserter, False)
+
+
+def test_ranks_that_never_meet(tmp_path, monkeypatch):
+    """One of them may have ended on a host that nobody here sees."""
+    clock = [1000.0]
+    monkeypatch.setattr(launch.time, "monotonic", lambda: clock[0])
+    monkeypatch.setenv("CODEDLA_START", "30")
+    ranks = launch._Ranks(met=False)
+    processes = [Process(9, rank, host, n) for host, rank, n in A]
+    assert not ranks.deserted(processes, tmp_path / "begun")
+    clock[0] += 29.0
+    assert not ranks.deserted(processes, tmp_path / "begun")
+    clock[0] += 2.0
+    assert ranks.deserted(processes, tmp_path / "begun")
+    assert (ranks.late, ranks.deserter) == (True, None)
+
+
+def test_folders_of_killed_owners_are_reclaimed(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    code = """
+import os, sys
+from codedla.mpi.traces import scratch_folder
+with scratch_folder() as folder:
+    (folder / "file").touch()
+    print(folder, flush=True)
+    sys.stdin.read()
+    os.kill(os.getpid(), 9)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as owner:
+        folder = Path(owner.stdout.readline().decode().strip())
+        assert folder.parent == tmp_path
+        monkeypatch.setattr("codedla.mpi.traces._NEW", 0.0)
+        with scratch_folder():
+            assert (folder / "file").exists(), "its owner lives"
+        owner.stdin.close()
+        owner.wait(10)
+    monkeypatch.setattr("codedla.mpi.traces._NEW", 60.0)
+    with scratch_folder() as mine:
+        assert folder.exists(), "as young as one that is not locked yet"
+        assert mine.exists()
+    monkeypatch.setattr("codedla.mpi.traces._NEW", 0.0)
+    (tmp_path / "codedla-mine").mkdir()
+    with scratch_folder():
+        assert not folder.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["codedla-mine"]
+
+
+def test_shared_memory_that_nobody_maps(tmp_path):
+    """Of a rank that ended before anybody looked; not what is older, or in use."""
+    host = os.uname().nodename.partition(".")[0]
+    names = [
+        f"/dev/shm/sm_segment.{host}.test.{os.getpid()}.{what}" for what in ["old", "used", "new"]
+    ]
+    old, used, new = map(Path, names)
+    try:
+        old.write_bytes(bytes(4096))
+        time.sleep(0.3)
+        traces = Traces("no such job")
+        used.write_bytes(bytes(4096))
+        new.write_bytes(bytes(4096))
+        with used.open("r+b") as file, mmap.mmap(file.fileno(), 4096):
+            traces.sweep()
+        assert [path.exists() for path in (old, used, new)] == [True, True, False]
+    finally:
+        for path in (old, used, new):
+            path.unlink(missing_ok=True)
 
 
 def test_one_blas_thread_unless_the_user_says_otherwise():
@@ -386,3 +509,139 @@ def test_a_lost_master_ends_the_job(tmp_path, nothing_left):
     result = launch.run_job(script(tmp_path, body), 3, timeout=60, capture=True)
     assert (result.code != 0, result.reported) == (True, False)
     assert result.seconds < 15
+
+
+@needs_mpi
+@pytest.mark.jobs
+@pytest.mark.parametrize("victim", [0, 2, 3])
+def test_a_rank_that_ends_before_it_is_seen(tmp_path, nothing_left, victim):
+    """Sooner than anybody can look: the launcher knows how many there should be."""
+    program = tmp_path / "rank.sh"
+    program.write_text(
+        f"""
+[ "${{OMPI_COMM_WORLD_RANK:-$PMI_RANK}}" = {victim} ] && kill -9 $$
+exec "$@"
+"""
+    )
+    python = "from codedla.mpi.program import run; run(lambda pool: 0)"
+    argv = ["/bin/sh", str(program), sys.executable, "-c", python, str(tmp_path)]
+    result = launch.run_job(argv, 4, timeout=60, capture=True, begins=True)
+    assert (result.code != 0, result.reported) == (True, False)
+    assert result.seconds < 10
+    launcher = launch.find_launcher()
+    assert result.tolerant is launcher.tolerant
+    if launcher.ulfm:
+        assert result.deserter == victim
+        assert result.reason == f"rank {victim} ended before the job had a result"
+    elif not launcher.tolerant:
+        assert "a rank was ended by SIGKILL, and this MPI" in result.reason
+
+
+def start(argv: list[str], n_ranks: int, folder: Path, **env: str) -> subprocess.Popen:
+    """Run a job as a child, so that its parent can be killed."""
+    (folder / "tmp").mkdir()
+    code = (
+        "import sys; from codedla.mpi.launch import run_job; "
+        f"sys.exit(run_job({argv}, {n_ranks}, begins=True).code)"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "TMPDIR": str(folder / "tmp"), **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def gone_after(folder: Path, limit: float) -> float:
+    """Seconds until no process with this folder in its command line lives."""
+    began = time.monotonic()
+    while marked(str(folder).encode()) and time.monotonic() - began < limit:
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+STUBBORN = """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+"""
+FROZEN = """
+if rank == 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+WAITING = """
+print("up", flush=True) if rank == 0 else None
+time.sleep(100)
+"""
+
+
+def children(pid: int) -> list[tuple[int, bytes]]:
+    """Children of a process with their command lines."""
+    found = []
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit():
+                parent = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1]
+                if int(parent) == pid:
+                    found.append((int(name), Path(f"/proc/{name}/cmdline").read_bytes()))
+        except OSError:
+            continue
+    return found
+
+
+def launcher_of(process: subprocess.Popen) -> int:
+    (pid,) = [pid for pid, line in children(process.pid) if b"codedla.mpi.guard" not in line]
+    return pid
+
+
+@needs_mpi
+@pytest.mark.jobs
+@pytest.mark.parametrize("extra", ["", STUBBORN, FROZEN], ids=["polite", "stubborn", "frozen"])
+def test_a_killed_parent_takes_its_job_along(tmp_path, nothing_left, extra):
+    argv = script(tmp_path, extra + WAITING)
+    with start(argv, 4, tmp_path) as process:
+        assert process.stdout.readline() == b"up\n"
+        assert len(list((tmp_path / "tmp").glob("codedla-job-*"))) == 1
+        process.kill()
+        process.wait(10)
+        assert gone_after(tmp_path, 20) < 10
+    deadline = time.monotonic() + 2
+    while list((tmp_path / "tmp").iterdir()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@needs_mpi
+@pytest.mark.jobs
+@pytest.mark.parametrize("extra", ["", FROZEN], ids=["plain", "frozen"])
+def test_a_killed_launcher_takes_its_ranks_along(tmp_path, nothing_left, extra):
+    with start(script(tmp_path, extra + WAITING), 4, tmp_path) as process:
+        assert process.stdout.readline() == b"up\n"
+        os.kill(launcher_of(process), signal.SIGKILL)
+        assert process.wait(20) == 137
+        assert gone_after(tmp_path, 20) < 1
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@needs_mpi
+@pytest.mark.jobs
+def test_a_frozen_launcher_does_not_hold_the_result(tmp_path, nothing_left):
+    argv = script(
+        tmp_path, "print('up', flush=True)if rank == 0 else None\ntime.sleep(1)\nleave(0)"
+    )
+    with start(argv, 3, tmp_path) as process:
+        assert process.stdout.readline() == b"up\n"
+        began = time.monotonic()
+        os.kill(launcher_of(process), signal.SIGSTOP)
+        assert process.wait(30) == 0
+        assert time.monotonic() - began < 15
+
+
+@needs_mpi
+@pytest.mark.jobs
+def test_a_frozen_launcher_is_ended_by_a_signal_to_its_parent(tmp_path, nothing_left):
+    with start(script(tmp_path, FROZEN + WAITING), 3, tmp_path) as process:
+        assert process.stdout.readline() == b"up\n"
+        os.kill(launcher_of(process), signal.SIGSTOP)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 143
+        assert time.monotonic() - began < 12
