@@ -4,12 +4,16 @@ It does no I/O and reads no clock. A pool feeds it events and does what it answe
 and cancelled replies are legal events. Whether the replies suffice is the code's decision; whether
 they suffice *accurately* is decided here, by the amplification of the survivor set:
 ``alpha(S) * eps`` above the tolerance means waiting for one more worker while any is outstanding.
+
+Share ``s`` has its home on worker ``s``. When so many workers are lost that the shares still under
+way cannot decode, the missing ones are put on :attr:`Collector.queue`, and :meth:`Collector.next`
+hands them to whoever is free. So a round fails only when no worker is left.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from codedla.codes.base import Code
 from codedla.errors import NotDecodable, WorkerError
@@ -28,6 +32,8 @@ class Instruction(enum.Enum):
     """Hand the reply (if any) to the decoder and finish."""
     DROP = "drop"
     """Late, duplicate or unknown: forget the reply."""
+    REDISPATCH = "redispatch"
+    """Shares wait on the queue: ask :meth:`Collector.next` for every worker that is free."""
     FAIL = "fail"
     """The round cannot be completed; raise :meth:`Collector.failure`."""
 
@@ -43,8 +49,25 @@ class Collector:
         Unit roundoff of the replies' dtype; 0 for exact arithmetic, which switches the guard off.
     tolerance : float
         Largest acceptable ``alpha(S) * eps``.
+    shares : iterable of int, optional
+        Shares to be computed; all of the code's by default.
     workers : iterable of int, optional
-        Workers that were given a task; all of the code's workers by default.
+        Workers that may compute, the shares' homes among them; by default the homes alone.
+
+    Attributes
+    ----------
+    responders : list of int
+        Shares whose replies have come, in that order.
+    computed_by : dict of int to int
+        The worker that each of these replies is from.
+    queue : list of int
+        Lost shares that are needed and wait for a free worker.
+    lost_workers, silent_workers : dict of int to str
+        Workers that will not reply in this round, or give no sign of life at present; and why.
+    wrong : list of int
+        Workers that were lost because they answered wrongly.
+    redispatched : list of int
+        Shares that were put on the queue.
     """
 
     def __init__(
@@ -53,14 +76,24 @@ class Collector:
         *,
         eps: float,
         tolerance: float,
+        shares: Iterable[int] | None = None,
         workers: Iterable[int] | None = None,
     ) -> None:
         self.code = code
         self.eps = eps
         self.tolerance = tolerance
-        self.outstanding = set(range(code.n_workers) if workers is None else workers)
+        self._wanted = set(range(code.n_workers) if shares is None else shares)
+        self._unsent = set(self._wanted)
+        self._hopeless: set[int] = set()
+        self._tasks: dict[int, int] = {}
+        self.workers = set(self._wanted if workers is None else workers)
+        self.queue: list[int] = []
         self.responders: list[int] = []
+        self.computed_by: dict[int, int] = {}
         self.lost_workers: dict[int, str] = {}
+        self.silent_workers: dict[int, str] = {}
+        self.wrong: list[int] = []
+        self.redispatched: list[int] = []
         self.finished = False
         self.waited_for_accuracy = 0
         self.alpha: float | None = None
@@ -75,45 +108,134 @@ class Collector:
         """Replies that suffice, for a progress display."""
         return self.code.threshold
 
-    def reply(self, worker: int) -> Instruction:
-        """Record worker ``worker``'s complete reply."""
-        if self.finished or worker not in self.outstanding:
+    @property
+    def outstanding(self) -> set[int]:
+        """Shares whose reply may be hoped for: not there yet, and not lost."""
+        return self._wanted - self._hopeless
+
+    @property
+    def stragglers(self) -> set[int]:
+        """Workers whose reply was hoped for when the round ended."""
+        under_way = {worker for worker in self._tasks if self._living(worker)}
+        return under_way | {w for w in self._unsent & self._wanted if self._living(w)}
+
+    @property
+    def missing(self) -> set[int]:
+        """Shares without a reply."""
+        return self._wanted
+
+    @property
+    def living(self) -> bool:
+        """Whether any worker is left that gives signs of life."""
+        return any(self._living(worker) for worker in self.workers)
+
+    def wants(self, share: int) -> bool:
+        """Tell whether a reply to this share would be used."""
+        return not self.finished and share in self._wanted
+
+    # -- orders --------------------------------------------------------------------------------
+
+    def next(self, worker: int, prefers: Callable[[int], bool] | None = None) -> int | None:
+        """Return the share that a free worker is to compute now, or None.
+
+        Parameters
+        ----------
+        worker : int
+        prefers : callable, optional
+            Which shares of the queue suit this worker best, for instance because it holds them.
+        """
+        if self.finished or not self._living(worker):
+            return None
+        share = None
+        if worker in self._unsent:
+            share = worker
+            if share in self.queue:
+                self.queue.remove(share)
+        elif self.queue:
+            suited = [s for s in self.queue if prefers(s)] if prefers is not None else []
+            share = suited[0] if suited else self.queue[0]
+            self.queue.remove(share)
+        if share is not None:
+            self._unsent.discard(share)
+            self._tasks[worker] = share
+        return share
+
+    # -- events --------------------------------------------------------------------------------
+
+    def reply(self, share: int, worker: int | None = None) -> Instruction:
+        """Record the complete reply to ``share``, from its home unless said otherwise."""
+        worker = share if worker is None else worker
+        self._free(worker, share)
+        if self.finished or share not in self._wanted or worker in self.wrong:
             return Instruction.DROP
-        self.outstanding.discard(worker)
-        self.responders.append(worker)
+        self.silent_workers.pop(worker, None)
+        self._take(share, worker)
         if not self._decodable and len(self.responders) >= self._fewest:
             self._decodable = self.code.decodable(self.responders)
         if not self._decodable:
-            return Instruction.FOLD if self.outstanding else self._fail()
-        if self._accurate() or not self.outstanding:
+            if self._hopeful:
+                return Instruction.FOLD
+            # Hope rested on silent workers alone.
+            instruction = self._reconsider()
+            return instruction if instruction is Instruction.FAIL else Instruction.FOLD
+        self._hopeless.update(self.queue)
+        self.queue.clear()
+        if self._accurate() or not self._hopeful:
             return self._finish()
         self.waited_for_accuracy += 1
         return Instruction.FOLD
 
-    def extra(self, worker: int) -> None:
-        """Record a reply that was already being received when the round finished: it is used."""
-        if worker in self.outstanding:
-            self.outstanding.discard(worker)
-            self.responders.append(worker)
-            self.alpha = None
+    def extra(self, share: int, worker: int | None = None) -> bool:
+        """Record a reply that was being received when the round finished; tell if it is used."""
+        worker = share if worker is None else worker
+        if share not in self._wanted or worker in self.wrong:
+            return False
+        self._take(share, worker)
+        self.alpha = None
+        return True
 
     def lost(self, worker: int, reason: str) -> Instruction:
-        """Record that ``worker`` will never reply (dead, out of memory, given up)."""
-        if self.finished or worker not in self.outstanding:
+        """Record that ``worker`` will not reply (dead, out of memory, given up)."""
+        if self.finished or worker not in self.workers or worker in self.lost_workers:
             return Instruction.DROP
-        self.outstanding.discard(worker)
+        self.silent_workers.pop(worker, None)
         self.lost_workers[worker] = reason
-        if self._decodable:
-            return Instruction.WAIT if self.outstanding else self._finish()
-        if self.code.decodable([*self.responders, *self.outstanding]):
-            return Instruction.WAIT
-        return self._fail()
+        return self._without(worker)
+
+    def silent(self, worker: int, reason: str) -> Instruction:
+        """Record that ``worker`` gives no sign of life; a reply is still welcome."""
+        if self.finished or not self._living(worker):
+            return Instruction.DROP
+        self.silent_workers[worker] = reason
+        return self._without(worker)
+
+    def back(self, worker: int) -> Instruction:
+        """Record a sign of life of a silent worker."""
+        if self.finished or worker not in self.silent_workers:
+            return Instruction.DROP
+        del self.silent_workers[worker]
+        share = self._tasks.get(worker, worker if worker in self._unsent else None)
+        if share is not None and share in self._wanted:
+            self._hopeless.discard(share)
+            if share in self.queue and worker in self._tasks:
+                self.queue.remove(share)
+        return Instruction.WAIT if self._decodable else self._reconsider()
+
+    def refuse(self, share: int, worker: int, reason: str) -> Instruction:
+        """Record that ``worker`` answered wrongly: nothing of it is used in this round."""
+        self._free(worker, share)
+        if worker in self.workers and worker not in self.wrong:
+            self.wrong.append(worker)
+        if self.finished or worker not in self.workers or worker in self.lost_workers:
+            return Instruction.DROP
+        self.silent_workers.pop(worker, None)
+        self.lost_workers[worker] = reason
+        return self._without(worker, share)
 
     def error(self, worker: int, error: WorkerError) -> Instruction:
         """Record an exception raised by the task itself: a fault of the program, not of a rank."""
-        if self.finished or worker not in self.outstanding:
+        if self.finished or worker not in self.workers or worker in self.lost_workers:
             return Instruction.DROP
-        self.outstanding.discard(worker)
         self.lost_workers[worker] = "raised an exception"
         self._error = error
         return self._fail()
@@ -132,18 +254,93 @@ class Collector:
         if self._error is not None:
             return self._error
         have, need = len(self.responders), self.code.threshold
-        reason = "the time-out passed" if self._timed_out else "too many workers were lost"
-        lost = ", ".join(f"rank {w + 1} ({why})" for w, why in sorted(self.lost_workers.items()))
-        late = ", ".join(f"rank {w + 1}" for w in sorted(self.outstanding))
+        reason, cure = "no worker is left", "look after these ranks, or start again"
+        if self._timed_out:
+            reason, cure = "the time-out passed", "allow more time, or tolerate more late workers"
+        away = {**self.lost_workers, **self.silent_workers}
+        lost = ", ".join(f"rank {w + 1} ({why})" for w, why in sorted(away.items()))
+        late = ", ".join(f"rank {w + 1}" for w in sorted(self.stragglers))
         details = "".join(
             [f"; lost: {lost}" if lost else "", f"; no reply yet: {late}" if late else ""]
         )
         return NotDecodable(
-            f"code {self.code.name!r} needs {self.code.suffices}, "
-            f"{have} arrived and {reason}{details}; tolerate more losses or use more workers",
+            f"code {self.code.name!r} needs {self.code.suffices} (threshold {need}), "
+            f"{have} arrived and {reason}{details}; {cure}",
             have=self.responders,
             need=need,
         )
+
+    # -- how events are judged -----------------------------------------------------------------
+
+    def _living(self, worker: int) -> bool:
+        return (
+            worker in self.workers
+            and worker not in self.lost_workers
+            and worker not in self.silent_workers
+        )
+
+    @property
+    def _hopeful(self) -> bool:
+        return len(self._wanted) > len(self._hopeless)
+
+    def _being_computed(self, share: int) -> bool:
+        """Tell whether a living worker computes this share."""
+        return any(s == share and self._living(w) for w, s in self._tasks.items())
+
+    def _free(self, worker: int, share: int) -> None:
+        if self._tasks.get(worker) == share:
+            del self._tasks[worker]
+
+    def _take(self, share: int, worker: int) -> None:
+        self._wanted.discard(share)
+        self._hopeless.discard(share)
+        self._unsent.discard(share)
+        if share in self.queue:
+            self.queue.remove(share)
+        self.responders.append(share)
+        self.computed_by[share] = worker
+
+    def _without(self, worker: int, *shares: int) -> Instruction:
+        """Judge the round anew when a worker, and its claim to some shares, is gone."""
+        mine = {*shares, self._tasks.get(worker), worker if worker in self._unsent else None}
+        if worker in self.lost_workers:
+            self._tasks.pop(worker, None)
+        for share in mine:
+            if (
+                share in self._wanted
+                and share not in self.queue
+                and not self._being_computed(share)
+            ):
+                self._hopeless.add(share)
+        if self._decodable:
+            return Instruction.WAIT if self._hopeful else self._finish()
+        return self._reconsider()
+
+    def _reconsider(self) -> Instruction:
+        """Make sure that what is under way can decode, if need be by computing shares again."""
+        under_way = [*self.responders, *self.outstanding]
+        if self.code.decodable(under_way):
+            return Instruction.REDISPATCH if self.queue else Instruction.WAIT
+        if not self.living:
+            # A silent worker may wake up; how long to wait for that is the pool's business.
+            return Instruction.WAIT if self.silent_workers else self._fail()
+        again = self._fewest_of(sorted(self._hopeless), under_way)
+        self._hopeless.difference_update(again)
+        self.queue.extend(again)
+        self.redispatched.extend(s for s in again if s not in self.redispatched)
+        return Instruction.REDISPATCH
+
+    def _fewest_of(self, shares: list[int], under_way: list[int]) -> list[int]:
+        """Return a smallest part of the lost shares that decodes with what is under way."""
+        if type(self.code).decodable is Code.decodable:
+            # Any K shares decode.
+            return shares[: self.code.threshold - len(under_way)]
+        kept = list(shares)
+        for share in reversed(shares):
+            rest = [s for s in kept if s != share]
+            if self.code.decodable([*under_way, *rest]):
+                kept = rest
+        return kept
 
     def _accurate(self) -> bool:
         if self.eps == 0.0:

@@ -1,6 +1,6 @@
 """Decode while waiting: three strategies over one interface.
 
-A pool receives worker ``w``'s reply into ``decoder.target(w)``, then calls ``decoder.add(w)``.
+A pool receives the reply to share ``w`` into ``decoder.target(w)``, then calls ``decoder.add(w)``.
 While nothing arrives it calls ``decoder.idle()``, which folds a block that is waiting. When the
 collector says so, ``decoder.finish(responders)`` leaves the product in ``decoder.output``.
 
@@ -79,6 +79,17 @@ class Decoder(ABC):
         """Go on in a copy of ``output``: a reply may still be arriving in the original memory."""
         self.output = self.output.copy()
 
+    def release(self, worker: int, *, arriving: bool = False) -> None:
+        """Give up the target of a share whose reply is not to be used; there will be another.
+
+        Parameters
+        ----------
+        worker : int
+        arriving : bool
+            A reply stopped half-way and may still write to the old target.
+        """
+        self._targets.pop(worker, None)
+
     @abstractmethod
     def finish(self, responders: Iterable[int]) -> None:
         """Complete ``output`` from the replies added so far."""
@@ -124,6 +135,24 @@ class SystematicDecoder(Decoder):
             return arithmetic.empty((view.shape[0], view.shape[1]), self.dtype)
         self._owned.add(index)
         return view
+
+    def detach(self) -> None:
+        """Go on in a copy of ``output``, targets included; see :class:`Decoder`."""
+        before = self.output
+        super().detach()
+        for worker, target in self._targets.items():
+            index = self._plain[worker]
+            if index is not None and np.may_share_memory(target, before):
+                self._targets[worker] = self.block(index)
+
+    def release(self, worker: int, *, arriving: bool = False) -> None:
+        """Give up a target, and its place in the output; see :class:`Decoder`."""
+        target, index = self._targets.get(worker), self._plain[worker]
+        if target is not None and index is not None and np.may_share_memory(target, self.output):
+            if arriving:
+                self.detach()
+            self._owned.discard(index)
+        super().release(worker)
 
     def add(self, worker: int) -> None:
         """Place a plain reply, or keep a parity reply; see :class:`Decoder`."""

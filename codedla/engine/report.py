@@ -57,6 +57,8 @@ class Report:
     warnings : list of str
     events : list of Event
         What happened, in order.
+    panels : dict of str to int
+        "total", "resumed" and "computed", of a product in row panels; else empty.
     began : float
         The pool's clock when the operation began; not in the JSON form.
     spans : list of Span
@@ -84,6 +86,7 @@ class Report:
     verified: str = "off"
     warnings: list[str] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
+    panels: dict[str, int] = field(default_factory=dict)
     began: float = 0.0
     spans: list[Span] = field(default_factory=list)
 
@@ -120,6 +123,7 @@ class Report:
                 "python": platform.python_version(),
             },
             "events": [event.to_dict() for event in self.events],
+            **({"panels": self.panels} if self.panels else {}),
         }
 
     def to_json(self) -> str:

@@ -1,8 +1,9 @@
-"""What one coded operation is, seen by a pool: operands per worker, a collector, a decoder.
+"""What one coded operation is, seen by a pool: operands per share, a collector, a decoder.
 
 A *round* is one coded operation, for instance one product. The pool that runs it only moves bytes:
-it asks the round for each worker's operands (which are encoded then, not before), feeds events to
-the collector and received replies to the decoder.
+it asks the collector which share a free worker is to compute and the round for that share's
+operands (which are encoded then, not before), feeds events to the collector and received replies
+to the decoder.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from numpy.typing import NDArray
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import Decoder
 
-__all__ = ["Check", "Event", "Operand", "Outcome", "Pool", "Progress", "Round", "Span"]
+__all__ = ["SILENCE", "Check", "Event", "Operand", "Outcome", "Pool", "Progress", "Round", "Span"]
 
 Progress = Callable[[int, int, int], None]
 """``progress(done, needed, total)``, called on the master after every reply."""
+
+SILENCE = 2.0
+"""Seconds without a sign of life after which a worker's share may be given to another."""
 
 Check = Callable[[int, NDArray[Any]], bool]
 """``check(share, reply)``: whether the reply can be the product of that share's operands."""
@@ -92,10 +96,11 @@ class Round:
 
     Parameters
     ----------
-    workers : sequence of int
-        Workers with a task, in the order in which tasks are handed out.
+    shares : sequence of int
+        Shares to be computed, in the order in which they are handed out; share ``w`` has its home
+        on worker ``w``.
     operands : callable
-        ``operands(worker)`` returns the two matrices of that worker's product.
+        ``operands(share)`` returns the two matrices of that share's product.
     collector : Collector
         Decides; see :mod:`codedla.engine.collector`.
     decoder : Decoder
@@ -110,9 +115,11 @@ class Round:
         arriving later.
     check : callable or None
         See :data:`Check`; a reply that fails it is refused.
+    prepare : callable or None
+        What the check can do ahead; returns whether there was anything to do.
     """
 
-    workers: Sequence[int]
+    shares: Sequence[int]
     operands: Callable[[int], tuple[Operand, Operand]]
     collector: Collector
     decoder: Decoder
@@ -120,6 +127,11 @@ class Round:
     progress: Progress | None = None
     borrowed: bool = False
     check: Check | None = None
+    prepare: Callable[[], bool] | None = None
+
+    def idle(self) -> bool:
+        """Do what can be done while no reply arrives; return whether there was anything."""
+        return (self.prepare is not None and self.prepare()) or self.decoder.idle()
 
 
 @dataclass
@@ -146,6 +158,8 @@ class Pool(Protocol):
     """What the operations ask of a pool; :mod:`codedla.pools` and :mod:`codedla.mpi` have some."""
 
     n_workers: int
+    trace: bool
+    """Whether rounds note what takes how long on which rank."""
 
     def run(self, job: Round) -> Outcome:
         """Run one round until its collector says finish.

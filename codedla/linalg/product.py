@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from codedla.engine.round import Operand, Outcome, Pool, Progress, Round
 from codedla.errors import CodedlaWarning, UsageError, VerificationFailed
 from codedla.linalg.operands import Checked
 
-__all__ = ["Product", "run_product"]
+__all__ = ["Product", "new_report", "reply_dtype", "run_product"]
 
 logger = logging.getLogger("codedla")
 Array = NDArray[Any]
@@ -46,12 +46,22 @@ class Product:
         Resident id of A's shares; 0 when they are used once.
     encoder_a : DenseEncoder or SparseEncoder, optional
         Given when A's shares are resident.
+    keys_b : sequence of int
+        Resident id of B's part of each share; empty when they are used once.
+    encoder_b : DenseEncoder or SparseEncoder, optional
+        Given when B's parts are resident.
     """
 
     plan: Plan
     pool: Pool
     key_a: int = 0
     encoder_a: DenseEncoder | SparseEncoder | None = None
+    keys_b: Sequence[int] = ()
+    encoder_b: DenseEncoder | SparseEncoder | None = None
+
+    def key_of_b(self, share: int) -> int:
+        """Return the resident id of B's part of a share."""
+        return self.keys_b[share] if self.keys_b else 0
 
     def encoder_of_a(self, matrix: Any) -> DenseEncoder | SparseEncoder:
         """Return the encoder of A, cut as the plan says."""
@@ -63,6 +73,8 @@ class Product:
 
     def encoder_of_b(self, matrix: Any, dtype: np.dtype) -> DenseEncoder | SparseEncoder:
         """Return the encoder of B, cut as the plan says."""
+        if self.encoder_b is not None:
+            return self.encoder_b
         _, inner, n = self.plan.shape
         grid = self.plan.grid
         return make_encoder(matrix, Split(inner, grid.p), Split(n, grid.n), dtype)
@@ -95,24 +107,25 @@ def run_product(
         timeout = positive(timeout, "timeout")
     for text in plan.warnings:
         warnings.warn(text, CodedlaWarning, stacklevel=4)
-    report = _new_report(plan)
+    report = new_report(plan)
     rows, inner, cols = plan.shape
     if rows == 0 or inner == 0 or cols == 0:
         empty = np.zeros((rows, cols), plan.dtype) if out is None else out
         empty[...] = 0
         report.amplification, report.error_estimate, report.verified = 1.0, 0.0, verify
         return empty, report
-    replies = _reply_dtype(plan)
+    replies = reply_dtype(plan)
     buffer = _result_buffer(plan, replies, _apart(out, a, b))
     decoder = make_decoder(plan.code, buffer, replies)
     collector = Collector(
         plan.code,
         eps=unit_roundoff(plan.compute),
         tolerance=plan.tolerance,
-        workers=range(plan.code.active),
+        shares=range(plan.code.active),
+        workers=range(product.pool.n_workers),
     )
     job = Round(
-        workers=range(plan.code.active),
+        shares=range(plan.code.active),
         operands=_operands(product, a, b, replies),
         collector=collector,
         decoder=decoder,
@@ -129,8 +142,8 @@ def run_product(
     _complete(report, plan, collector, outcome)
     result = _settle(plan, decoder, out)
     _judge(report, plan, collector, a, b, decoder.output, verify)
-    for worker, reason in sorted(collector.lost_workers.items()):
-        text = f"rank {worker + 1} was lost ({reason}); the product was completed without it"
+    for rank, reason in sorted(report.lost.items()):
+        text = f"rank {rank} was lost ({reason}); the product was completed without it"
         report.warnings.append(text)
     return result, report
 
@@ -155,8 +168,8 @@ def _check_options(plan: Plan, out: Any, verify: str, progress: Progress | None)
         raise UsageError("out must be writeable; got a read-only array")
 
 
-def _reply_dtype(plan: Plan) -> np.dtype:
-    """Resident shares may meet a wider vector: replies have the dtype of their product."""
+def reply_dtype(plan: Plan) -> np.dtype:
+    """Return the dtype of replies: resident shares may meet a wider vector."""
     if plan.dtype.kind not in "fc":
         return plan.compute
     return np.result_type(plan.compute, compute_dtype(plan.dtype))
@@ -204,12 +217,13 @@ def _operands(
                 return encoder_b.plain(0)
             return encoder_b.coded(code.generator_b[worker])
 
-        return Operand(product.key_a, share_a), Operand(0, share_b)
+        return Operand(product.key_a, share_a), Operand(product.key_of_b(worker), share_b)
 
     return operands
 
 
-def _new_report(plan: Plan) -> Report:
+def new_report(plan: Plan) -> Report:
+    """Return the report of a product of which nothing is known yet but its plan."""
     rows, inner, cols = plan.shape
     return Report(
         operation=plan.operation,
@@ -226,13 +240,16 @@ def _new_report(plan: Plan) -> Report:
 
 
 def _complete(report: Report, plan: Plan, collector: Collector, outcome: Outcome) -> None:
-    report.responders = [w + 1 for w in collector.responders]
-    report.stragglers = sorted(w + 1 for w in collector.outstanding)
-    report.lost = {w + 1: reason for w, reason in collector.lost_workers.items()}
+    report.responders = [collector.computed_by[share] + 1 for share in collector.responders]
+    report.stragglers = sorted(w + 1 for w in collector.stragglers)
+    away = {**collector.lost_workers, **collector.silent_workers}
+    report.lost = {w + 1: reason for w, reason in away.items()}
+    report.wrong = sorted(w + 1 for w in collector.wrong)
+    report.redispatched = sorted(share + 1 for share in collector.redispatched)
     names = ("encode", "send", "wait", "decode", "after_threshold", "total")
     report.times = {name: getattr(outcome, name) for name in names}
     report.bytes = {"sent": outcome.sent, "received": outcome.received}
-    report.events = outcome.events
+    report.events, report.spans, report.began = outcome.events, outcome.spans, outcome.began
 
 
 def _settle(plan: Plan, decoder: Decoder, out: Array | None) -> Array:

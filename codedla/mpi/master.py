@@ -4,6 +4,10 @@ Per worker there is one standing receive, never cancelled, and at most one unans
 worker that is late with round ``r`` is sent a small CANCEL and gets an order for a later round only
 once it has answered or abandoned the old one, so nothing ever queues up before a slow rank. A
 reply that comes too late is received into scratch memory and dropped.
+
+A worker that owes an answer is sent a PING when nothing was heard of it for a while; workers answer
+between panels, so that silence tells a frozen rank from a slow one. A silent worker's share may be
+given to another; it is taken back as soon as it is heard.
 """
 
 from __future__ import annotations
@@ -24,11 +28,13 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from codedla.engine.collector import Instruction
-from codedla.engine.round import Operand, Outcome, Round
+from codedla.engine.round import SILENCE, Operand, Outcome, Round
 from codedla.errors import PoolClosed, UsageError, WorkerError
 from codedla.mpi import wire
+from codedla.mpi.clock import Clock
 from codedla.mpi.link import Link, Receipt, Running
 from codedla.mpi.signals import Postponed
+from codedla.mpi.tracing import Tracer
 from codedla.mpi.wire import Answer, Backoff, Kind, Message, Received, Transfer, Types
 
 __all__ = ["Master"]
@@ -39,6 +45,14 @@ GRACE = 2.0
 """Seconds that the shutdown waits for workers to say goodbye."""
 DRAIN = 1.0
 """Seconds that a finished round waits for replies that are already arriving in the output."""
+WATCH = 0.05
+"""Seconds between two looks at who has been silent for long."""
+PING_AFTER = 0.5
+"""Seconds without a word from a busy worker after which it is asked for a sign of life."""
+PATIENCE = 30.0
+"""Seconds after which a round ends in which all workers that are left are silent."""
+BEAT = 5.0
+"""Seconds between signs of life of the master's own while there is no round."""
 
 
 class Master:
@@ -53,11 +67,21 @@ class Master:
         Orders go on the first, with their payload on the second; answers come on the second.
     fault_tolerant : bool
         Whether killing a silent worker leaves the rest of the job alive.
+    deadline : float, optional
+        Seconds within which a worker must answer an order, else its share is given to another.
     """
 
-    def __init__(self, control: MPI.Comm, data: MPI.Comm, *, fault_tolerant: bool) -> None:
+    def __init__(
+        self,
+        control: MPI.Comm,
+        data: MPI.Comm,
+        *,
+        fault_tolerant: bool,
+        deadline: float | None = None,
+    ) -> None:
         self.control, self.data = control, data
-        self.fault_tolerant = fault_tolerant
+        self.fault_tolerant, self.deadline = fault_tolerant, deadline
+        self.trace = False
         self.types = Types()
         self.links = [Link(w, control, data) for w in range(control.Get_size() - 1)]
         self.n_workers = len(self.links)
@@ -67,10 +91,17 @@ class Master:
         self._closed = False
         self._scratch: dict[int, NDArray[np.uint8]] = {}
         self._job: Running | None = None
+        self._tracer: Tracer | None = None
         self._turn = threading.RLock()
         self._postponed: Postponed | None = None
         for link in self.links:
             link.inbox.post()
+        self._host = socket.gethostname().encode()
+        self._ended = threading.Event()
+        self._beats: threading.Thread | None = None
+        if MPI.Query_thread() >= MPI.THREAD_SERIALIZED:
+            self._beats = threading.Thread(target=self._beat, name="codedla-beats", daemon=True)
+            self._beats.start()
 
     # -- the pool's protocol -----------------------------------------------------------------
 
@@ -85,7 +116,10 @@ class Master:
                     "start it when the first is done"
                 )
             self._round_id += 1
+            if self.trace:
+                self._align_clocks()
             running = self._job = Running(job, self._round_id)
+            self._tracer = Tracer(running) if self.trace else None
             try:
                 self._claim(job.decoder.output)
                 self._collect(running, postponed)
@@ -132,25 +166,29 @@ class Master:
 
     def _collect(self, running: Running, postponed: Postponed) -> None:
         job, outcome = running.job, running.outcome
-        for worker in job.workers:
-            reason = self.links[worker].gone
-            if reason is not None:
-                running.instruct(job.collector.lost(worker, reason), worker, "lost")
-        waiting = [w for w in job.workers if self.links[w].gone is None]
+        for link in self.links:
+            if link.gone is not None:
+                running.instruct(job.collector.lost(link.worker, link.gone), link.worker, "lost")
+            elif link.frozen:
+                self._fall_silent(running, link, f"no sign of life for {SILENCE:g} s")
+            link.overdue = False
+        waiting = [link for link in self.links if link.gone is None]
         backoff = Backoff()
         while running.open:
             postponed.deliver()
             # Late workers are handed this round's task as soon as they are free again.
-            for worker in [w for w in waiting if self.links[w].idle]:
-                waiting.remove(worker)
-                self._dispatch(running, self.links[worker])
+            for link in [k for k in waiting if k.idle]:
+                waiting.remove(link)
+                self._offer(running, link)
                 self._poll()
                 running.tell(postponed)
                 if not running.open:
                     break
-            for worker in waiting:
-                self._cancel(self.links[worker])
-            waiting = [w for w in waiting if self.links[w].gone is None]
+            for link in waiting:
+                self._cancel(link)
+            waiting = [k for k in waiting if k.gone is None]
+            if job.collector.queue:
+                self._redispatch(running)
             happened = self._poll()
             running.tell(postponed)
             if happened:
@@ -159,7 +197,7 @@ class Master:
                 break
             elif job.timeout is not None and running.elapsed() > job.timeout:
                 running.instruct(job.collector.deadline(), -1, "deadline")
-            elif not job.decoder.idle():
+            elif not self._watch(running) and not self._idle(running):
                 backoff.wait()
         if running.instruction is Instruction.FAIL:
             raise job.collector.failure()
@@ -170,17 +208,52 @@ class Master:
         began = time.perf_counter()
         job.decoder.finish(job.collector.responders)
         end = time.perf_counter()
+        if self._tracer is not None:
+            self._tracer.span(-1, "decode", began, end)
+            self._tracer.end(self.links, decided)
         outcome.decode = end - began
         outcome.after_threshold = end - decided
         outcome.total = end - running.start
         outcome.wait = max(decided - running.start - outcome.encode - outcome.send, 0.0)
 
-    def _dispatch(self, running: Running, link: Link) -> None:
-        """Encode (if the worker does not hold its share yet) and send one worker's order."""
+    def _idle(self, running: Running) -> bool:
+        """Decode ahead; return whether there was anything to do."""
+        began = time.perf_counter()
+        busy = running.job.idle()
+        if busy and self._tracer is not None:
+            self._tracer.span(-1, "fold", began)
+        return busy
+
+    def _offer(self, running: Running, link: Link) -> bool:
+        """Give a free worker what it is to compute; return whether there was anything."""
+        operands = running.job.operands
+
+        def held(share: int) -> bool:
+            return any(operand.key in link.holds for operand in operands(share))
+
+        share = running.job.collector.next(link.worker, held)
+        if share is not None:
+            self._dispatch(running, link, share)
+        return share is not None
+
+    def _redispatch(self, running: Running) -> None:
+        """Give shares that were lost to workers that are free."""
+        collector = running.job.collector
+        for link in self.links:
+            if not collector.queue or not running.open:
+                return
+            if link.idle and self._offer(running, link):
+                home = self.links[link.share]
+                running.instruct(
+                    Instruction.WAIT, link.worker, "redispatched", f"instead of {home}"
+                )
+
+    def _dispatch(self, running: Running, link: Link, share: int) -> None:
+        """Encode (if the worker does not hold the share yet) and send one worker's order."""
         began = time.perf_counter()
         message = Message(Kind.RUN, running.round_id)
         arrays: list[NDArray[Any]] = []
-        operands = running.job.operands(link.worker)
+        operands = running.job.operands(share)
         for position, operand in enumerate(operands):
             arrays += self._describe(message, position, operand, link)
         encoded = time.perf_counter()
@@ -190,14 +263,17 @@ class Master:
             words = message.words
             message = Message(Kind.RUN, running.round_id, wire.pack(arrays))
             message.words[16:] = words[16:]
-        message.words[4:6] = len(operands), inline
+        message.words[4:7] = len(operands), inline, self.trace
         self._order(link, message, [] if inline else arrays)
         # Only now: had a later operand failed to be encoded, nothing would have been sent.
         link.holds.update(operand.key for operand in operands if operand.key)
-        link.busy_round, link.cancelled = running.round_id, False
+        link.busy_round, link.share, link.cancelled = running.round_id, share, False
+        link.asked, link.overdue = time.perf_counter(), False
         running.outcome.encode += encoded - began
-        running.outcome.send += time.perf_counter() - encoded
+        running.outcome.send += link.asked - encoded
         running.outcome.sent += size
+        if self._tracer is not None:
+            self._tracer.ordered(link, began, encoded)
 
     def _describe(
         self, message: Message, position: int, operand: Operand, link: Link
@@ -271,11 +347,17 @@ class Master:
         happened = False
         if link.sends:
             link.sends = [transfer for transfer in link.sends if not transfer.done()]
+            if not link.sends and self._tracer is not None:
+                self._tracer.sent(link)
         if link.receipt is not None and link.receipt.transfer.done():
             receipt, link.receipt = link.receipt, None
+            self._hear(link)
+            if self._tracer is not None:
+                self._tracer.span(link.worker, "reply", receipt.began, share=receipt.share)
             self._received(link, receipt)
             happened = True
         if link.receipt is None and (message := link.inbox.poll()) is not None:
+            self._hear(link)
             try:
                 self._message(link, message)
             finally:
@@ -298,36 +380,50 @@ class Master:
                 link.host, link.pid = greeting["host"], greeting["pid"]
             case Kind.BYE:
                 link.said_bye = True
+            case Kind.PONG:
+                link.clock.compare(int(message.words[5]), int(message.words[4]))
             case _:
                 raise RuntimeError(f"unexpected answer {message.kind.name}")
 
     def _reply(self, link: Link, answer: Answer, message: Received) -> None:
         """Take an inline reply, or start receiving the payload where it belongs."""
         link.busy_round = 0
-        running, target = self._job, self._target(link, answer)
+        running = self._current(answer)
         if answer.inline:
-            if running is not None and target is not None:
-                target[...] = message.payload.view(answer.dtype).reshape(answer.shape)
-                self._hand_over(running, link, answer)
+            if running is not None:
+                reply = message.payload.view(answer.dtype).reshape(answer.shape)
+                self._take(running, link, answer, link.share, reply)
             return
-        buffer = target
-        if buffer is None or self._lent(buffer) or not wire.runs_of_rows(buffer):
-            buffer = self._scratch_for(link, answer)
+        target = self._target(running, link, answer) if running is not None else None
+        buffer = self._scratch_for(link, answer) if target is None else target
         transfer = Transfer.receive(self.data, link.rank, [buffer], self.types)
-        link.receipt = Receipt(transfer, answer, target, buffer)
+        placed = target is not None
+        link.receipt = Receipt(transfer, answer, link.share, buffer, placed=placed)
 
-    def _target(self, link: Link, answer: Answer) -> NDArray[Any] | None:
-        """Return where the reply belongs, or None when it is too late."""
+    def _current(self, answer: Answer) -> Running | None:
+        """Return the round that an answer is for, or None when it is too late."""
         running = self._job
         if running is None or answer.round_id != running.round_id or not running.open:
             return None
-        target = running.job.decoder.target(link.worker)
-        if target.shape != answer.shape or target.dtype != answer.dtype:
-            raise RuntimeError(
-                f"rank {link.rank} replied {answer.dtype} {answer.shape}, "
-                f"{target.dtype} {target.shape} was due"
-            )
-        return target
+        return running
+
+    def _target(self, running: Running, link: Link, answer: Answer) -> NDArray[Any] | None:
+        """Return where the reply may be received, or None where only scratch memory will do."""
+        job = running.job
+        if not job.collector.wants(link.share) or self._rival(link, link.share) is not None:
+            return None
+        target = job.decoder.target(link.share)
+        _check_reply(link, answer, target)
+        return None if self._lent(target) or not wire.runs_of_rows(target) else target
+
+    def _rival(self, link: Link, share: int) -> Link | None:
+        """Return the worker whose reply to the same share is being received in its place."""
+        for other in self.links:
+            receipt = other.receipt
+            if other is not link and receipt is not None and receipt.placed:
+                if receipt.share == share and other.gone is None:
+                    return other
+        return None
 
     def _lent(self, target: NDArray[Any]) -> bool:
         """Tell whether this is memory of the caller's, which goes back when the round is over."""
@@ -343,29 +439,69 @@ class Master:
         return held[:size].view(answer.dtype).reshape(answer.shape)
 
     def _received(self, link: Link, receipt: Receipt) -> None:
-        running = self._job
-        current = running is not None and receipt.answer.round_id == running.round_id
-        if running is None or not current or receipt.target is None:
+        running, answer = self._job, receipt.answer
+        if running is None or answer.round_id != running.round_id:
             return
-        if not receipt.in_place:
-            receipt.target[...] = receipt.buffer
-        if running.open:
-            self._hand_over(running, link, receipt.answer)
-        elif running.instruction is Instruction.FINISH:
-            running.job.collector.extra(link.worker)
-            running.job.decoder.add(link.worker)
+        if running.open or running.instruction is Instruction.FINISH:
+            self._take(running, link, answer, receipt.share, receipt.buffer)
 
-    def _hand_over(self, running: Running, link: Link, answer: Answer) -> None:
-        """Feed a complete reply to the collector and the decoder."""
-        job = running.job
-        instruction = job.collector.reply(link.worker)
+    def _take(
+        self, running: Running, link: Link, answer: Answer, share: int, reply: NDArray[Any]
+    ) -> None:
+        """Check a complete reply and hand it to the collector and the decoder."""
+        job, worker = running.job, link.worker
+        collector, decoder = job.collector, job.decoder
+        if self._tracer is not None:
+            self._tracer.replied(link, answer, share)
+        if share not in collector.missing or worker in collector.wrong:
+            collector.reply(share, worker)
+            return
+        if self._rival(link, share) is not None:
+            decoder.release(share, arriving=True)
+        target = decoder.target(share)
+        if reply is not target:
+            _check_reply(link, answer, target)
+            target[...] = reply
+        if not self._checked(running, share, target):
+            self._refuse(running, link, share)
+            return
+        note = f"computed {answer.seconds:.6f} s"
+        if not running.open:
+            # It was on its way when the others sufficed: used, as it may stand in the output.
+            if collector.extra(share, worker):
+                decoder.add(share)
+            return
+        instruction = collector.reply(share, worker)
         if instruction in (Instruction.FOLD, Instruction.FINISH):
-            job.decoder.add(link.worker)
-            target = job.decoder.target(link.worker)
+            decoder.add(share)
             running.outcome.received += target.nbytes
-        running.instruct(instruction, link.worker, "reply", f"computed {answer.seconds:.6f} s")
+        running.instruct(instruction, worker, "reply", note)
+        if share in collector.redispatched:
+            for other in self.links:
+                if other.busy_round == running.round_id and other.share == share:
+                    self._cancel(other)
         if job.progress is not None:
-            running.untold.append(len(job.collector.responders))
+            running.untold.append(len(collector.responders))
+
+    def _checked(self, running: Running, share: int, reply: NDArray[Any]) -> bool:
+        """Tell whether a reply passes the round's check."""
+        check = running.job.check
+        if check is None:
+            return True
+        began = time.perf_counter()
+        passed = check(share, reply)
+        if self._tracer is not None:
+            self._tracer.span(-1, "check", began, share=share)
+        return passed
+
+    def _refuse(self, running: Running, link: Link, share: int) -> None:
+        """Go on without a worker that answered wrongly."""
+        running.job.decoder.release(share)
+        reason = link.located("answered wrongly")
+        logger.warning("%s answered wrongly; its reply is not used", link)
+        running.instruct(
+            running.job.collector.refuse(share, link.worker, reason), link.worker, "wrong"
+        )
 
     def _error(self, link: Link, message: Received) -> None:
         link.busy_round = 0
@@ -375,7 +511,8 @@ class Master:
         details = pickle.loads(message.payload.tobytes())
         if details["memory"]:
             # A matter of the rank's memory, not of the program: another may do better.
-            note = "out of memory"
+            note = link.located("out of memory")
+            link.holds.difference_update(o.key for o in running.job.operands(link.share))
             instruction = running.job.collector.lost(link.worker, note)
             running.instruct(instruction, link.worker, "lost", note)
             return
@@ -390,13 +527,90 @@ class Master:
     def _lose(self, link: Link, reason: str) -> None:
         if link.gone is not None:
             return
-        link.gone = reason
+        link.gone = link.located(reason)
         self.clean = False
         logger.warning("%s is lost: %s", link, reason)
         running = self._job
         if running is not None and running.open:
-            instruction = running.job.collector.lost(link.worker, reason)
-            running.instruct(instruction, link.worker, "lost", reason)
+            instruction = running.job.collector.lost(link.worker, link.gone)
+            running.instruct(instruction, link.worker, "lost", link.gone)
+
+    # -- signs of life -------------------------------------------------------------------------
+
+    def _hear(self, link: Link) -> None:
+        """Note that a worker is alive."""
+        if not link.sign_of_life():
+            return
+        logger.warning("%s is back", link)
+        running = self._job
+        if running is not None and running.open and not link.overdue:
+            running.instruct(running.job.collector.back(link.worker), link.worker, "back")
+
+    def _watch(self, running: Running) -> bool:
+        """Look now and then at workers that owe an answer; return whether anything changed."""
+        now = time.perf_counter()
+        if now - running.watched < WATCH:
+            return False
+        running.watched = now
+        events = len(running.outcome.events)
+        for link in self.links:
+            if link.gone is None and link.busy_round:
+                self._judge(running, link, now)
+        collector = running.job.collector
+        if running.abandoned(collector.silent_workers, collector.living, PATIENCE):
+            for worker, reason in sorted(collector.silent_workers.items()):
+                running.instruct(collector.lost(worker, reason), worker, "lost", reason)
+        return len(running.outcome.events) > events
+
+    def _judge(self, running: Running, link: Link, now: float) -> None:
+        """Ask a busy worker for a sign of life, and take it for frozen when none comes."""
+        if not link.pinged and now - max(link.heard, link.asked) > PING_AFTER:
+            self._ping(link)
+        # Several looks, because this process may itself have been away for a while.
+        link.doubts = link.doubts + 1 if link.pinged and now - link.pinged > SILENCE else 0
+        if link.doubts > 2 and not link.frozen:
+            link.frozen = True
+            self._fall_silent(running, link, f"no sign of life for {SILENCE:g} s")
+        asked = max(link.asked, running.start)
+        if self.deadline is not None and not link.overdue and now - asked > self.deadline:
+            link.overdue = True
+            self._fall_silent(running, link, f"no answer within {self.deadline:g} s")
+
+    def _fall_silent(self, running: Running, link: Link, reason: str) -> None:
+        reason = link.located(reason)
+        instruction = running.job.collector.silent(link.worker, reason)
+        if instruction is not Instruction.DROP:
+            logger.warning("%s is not waited for: %s", link, reason)
+            running.instruct(instruction, link.worker, "silent", reason)
+
+    def _align_clocks(self) -> None:
+        """Compare clocks with the free workers, a few times, for the time line."""
+        for _ in range(Clock.COMPARISONS):
+            asked = [k for k in self.links if k.idle and not k.frozen and not k.clock.known]
+            for link in asked:
+                self._ping(link)
+            if not self._until(lambda: not any(k.pinged for k in asked if k.gone is None), 0.5):  # noqa: B023 - called at once
+                return
+
+    def _ping(self, link: Link) -> None:
+        link.pinged = time.perf_counter()
+        message = Message(Kind.PING, link.busy_round, self._host)
+        message.words[4:6] = self._beats is not None, time.perf_counter_ns()
+        self._order(link, message)
+
+    def _beat(self) -> None:
+        """Tell the workers now and then that the master lives, also while there is no round."""
+        while not self._ended.wait(BEAT):
+            if not self._turn.acquire(blocking=False):
+                continue  # a round is under way, which has pings of its own
+            try:
+                if self._job is None and not self._closed:
+                    for link in self.links:
+                        if link.gone is None and not link.pinged:
+                            self._ping(link)
+                    self._poll()
+            finally:
+                self._turn.release()
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -411,14 +625,20 @@ class Master:
                 raise UsageError("a pool closes between products; got close() inside progress=")
             if not self._closed:
                 self._closed = True
+                self._ended.set()
                 self._dismiss()
-            return self.clean
+        if self._beats is not None:
+            self._beats.join(GRACE)
+        return self.clean
 
     def _dismiss(self) -> None:
         for link in self.links:
             if link.gone is None:
                 self._order(link, Message(Kind.STOP))
-        self._until(lambda: all(k.said_bye or k.gone is not None for k in self.links), GRACE)
+        # Who is known to be frozen need not be waited for.
+        self._until(
+            lambda: all(k.said_bye or k.frozen or k.gone is not None for k in self.links), GRACE
+        )
         silent = [k for k in self.links if not k.said_bye and k.gone is None]
         self.clean = self.clean and not silent
         for link in self.links:
@@ -457,6 +677,15 @@ class Master:
                     os.kill(link.pid, signal.SIGKILL)
                 except ProcessLookupError:
                     logger.debug("rank %d had ended already", link.rank)
+
+
+def _check_reply(link: Link, answer: Answer, target: NDArray[Any]) -> None:
+    """Refuse a reply of another shape or dtype than is due: the ranks disagree about the plan."""
+    if target.shape != answer.shape or target.dtype != answer.dtype:
+        raise RuntimeError(
+            f"rank {link.rank} replied {answer.dtype} {answer.shape}, "
+            f"{target.dtype} {target.shape} was due"
+        )
 
 
 def _reason(error: MPI.Exception) -> str:

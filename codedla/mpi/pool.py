@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from codedla.engine.arguments import whole_number
+from codedla.engine.arguments import positive, whole_number
 from codedla.engine.round import Outcome, Round
 from codedla.engine.stragglers import Fault, check_ranks
 from codedla.errors import UsageError
@@ -46,10 +46,15 @@ class MPIPool:
         Faults on purpose; see :mod:`codedla.engine.stragglers`.
     threads : int
         BLAS threads of each worker while it serves.
+    deadline : float, optional
+        Seconds within which a worker must answer an order; after that its share is given to
+        another worker if it is needed. Workers without a sign of life are replaced in any case.
 
     Attributes
     ----------
     n_workers : int
+    trace : bool
+        Whether rounds note what takes how long on which rank; set it on rank 0.
     clean : bool
         After the end: whether every rank left in order, so that ``MPI_Finalize`` is safe.
 
@@ -61,12 +66,19 @@ class MPIPool:
         The launcher and the MPI library do not belong together.
     """
 
-    def __init__(self, comm: MPI.Comm, faults: Iterable[Fault] = (), threads: int = 1) -> None:
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        faults: Iterable[Fault] = (),
+        threads: int = 1,
+        deadline: float | None = None,
+    ) -> None:
         world.check_comm(comm)
         world.install_abort_hook(comm)
         self.n_workers = comm.Get_size() - 1
         self.faults = tuple(faults)
         self.threads = whole_number(threads, "threads", least=1)
+        self.deadline = None if deadline is None else positive(deadline, "deadline")
         self.clean = True
         self._comm = comm
         self._workers = frozenset(world.ranks_in_world(comm)[1:])
@@ -89,7 +101,9 @@ class MPIPool:
             return None
         from codedla.mpi.master import Master
 
-        self._master = Master(control, data, fault_tolerant=world.fault_tolerant())
+        self._master = Master(
+            control, data, fault_tolerant=world.fault_tolerant(), deadline=self.deadline
+        )
         _open_pools.append(self)
         # A pool that nobody closes would keep its workers, and the job, waiting for ever.
         atexit.register(self.close)
@@ -109,6 +123,15 @@ class MPIPool:
     def run(self, job: Round) -> Outcome:
         """Run one round; see :class:`codedla.engine.round.Pool`."""
         return self._opened().run(job)
+
+    @property
+    def trace(self) -> bool:
+        """Whether rounds note what takes how long on which rank."""
+        return self._opened().trace
+
+    @trace.setter
+    def trace(self, on: bool) -> None:
+        self._opened().trace = bool(on)
 
     def new_key(self) -> int:
         """Return an unused positive id for a resident operand."""

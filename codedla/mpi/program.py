@@ -29,7 +29,13 @@ class _Terminated(BaseException):
     """SIGTERM arrived."""
 
 
-def run(job: Callable[[MPIPool], int], *, faults: Iterable[Fault] = (), threads: int = 1) -> int:
+def run(
+    job: Callable[[MPIPool], int],
+    *,
+    faults: Iterable[Fault] = (),
+    threads: int = 1,
+    deadline: float | None = None,
+) -> int:
     """Run ``job(pool)`` on the master while the other ranks serve.
 
     Errors become exit codes: one line for codedla's own (their ``exit_code``), the traceback for
@@ -43,6 +49,8 @@ def run(job: Callable[[MPIPool], int], *, faults: Iterable[Fault] = (), threads:
     faults : iterable of Fault
     threads : int
         BLAS threads per worker.
+    deadline : float, optional
+        Seconds within which a worker must answer an order.
 
     Returns
     -------
@@ -54,7 +62,7 @@ def run(job: Callable[[MPIPool], int], *, faults: Iterable[Fault] = (), threads:
     signal.signal(signal.SIGTERM, _terminate)
     manager = None
     try:
-        manager = MPIPool(comm, faults, threads)
+        manager = MPIPool(comm, faults, threads, deadline)
         pool = manager.__enter__()
         if pool is None:
             _leave(0, clean=manager.clean)

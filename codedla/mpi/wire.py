@@ -31,6 +31,7 @@ __all__ = [
     "Transfer",
     "Types",
     "describe",
+    "pieces",
     "prepare",
     "restore",
     "runs_of_rows",
@@ -49,6 +50,7 @@ TAG_DATA = 2
 
 _OPERANDS_AT = 16
 _OPERAND_WORDS = 8
+_MARKS_AT = 10
 _DTYPES = tuple(
     np.dtype(t) for t in ("f4", "f8", "c8", "c16", "i4", "i8", "u1", "u8", "f2", "i2", "i1")
 )
@@ -71,11 +73,13 @@ class Kind(IntEnum):
     DROP = 3
     STOP = 4
     LEAVE = 5
+    PING = 6
     HELLO = 11
     REPLY = 12
     ABANDONED = 13
     ERROR = 14
     BYE = 15
+    PONG = 16
 
 
 class Container(IntEnum):
@@ -105,6 +109,17 @@ class Message:
         self.words[:] = 0
         self.words[:4] = MAGIC, kind, round_id, len(data)
         self.buffer[HEADER * 8 :] = np.frombuffer(data, np.uint8)
+
+    def mark(self, moments: Sequence[int]) -> None:
+        """Note when the panels of a task began, and the last ended (nanoseconds).
+
+        A header has room for some fifty; of more panels only every second, third ... is noted.
+        """
+        room = HEADER - _MARKS_AT - 1
+        step = max(1, -(-(len(moments) - 1) // (room - 1)))
+        kept = [*moments[:-1:step], moments[-1]]
+        self.words[_MARKS_AT] = len(kept)
+        self.words[_MARKS_AT + 1 : _MARKS_AT + 1 + len(kept)] = kept
 
 
 class Inbox:
@@ -150,6 +165,11 @@ class Received:
             )
         self.payload = buffer[HEADER * 8 : HEADER * 8 + int(self.words[3])]
 
+    def copy(self) -> Received:
+        """Return a copy that stays valid when the inbox listens again."""
+        size = HEADER * 8 + self.payload.size
+        return Received(np.concatenate([self.words.view(np.uint8), self.payload])[:size])
+
     @property
     def kind(self) -> Kind:
         """Kind of the message."""
@@ -170,6 +190,7 @@ class Answer:
     dtype: np.dtype
     inline: bool
     seconds: float
+    marks: tuple[int, ...] = ()
 
     @staticmethod
     def read(message: Received) -> Answer:
@@ -181,6 +202,7 @@ class Answer:
             dtype=_DTYPES[int(words[6])],
             inline=bool(words[7]),
             seconds=int(words[8]) * 1e-9,
+            marks=tuple(words[_MARKS_AT + 1 : _MARKS_AT + 1 + int(words[_MARKS_AT])].tolist()),
         )
 
     @staticmethod
@@ -257,16 +279,25 @@ class Incoming:
 
     def arrays(self) -> list[NDArray[Any]]:
         """Allocate the arrays that will be received."""
+        return [np.empty(shape, dtype) for shape, dtype in self._layouts()]
+
+    @property
+    def messages(self) -> int:
+        """Number of messages that the arrays come in."""
+        return sum(pieces(shape) for shape, _ in self._layouts())
+
+    def _layouts(self) -> list[tuple[tuple[int, ...], np.dtype]]:
+        """Return shape and dtype of each array."""
         if self.container is Container.RESIDENT:
             return []
         if self.container is Container.CSR:
             return [
-                np.empty(self.count, self.dtype),
-                np.empty(self.count, self.index_dtype),
-                np.empty(self.shape[0] + 1, self.index_dtype),
+                ((self.count,), self.dtype),
+                ((self.count,), self.index_dtype),
+                ((self.shape[0] + 1,), self.index_dtype),
             ]
         shape = self.shape[::-1] if self.container is Container.COLUMNS else self.shape
-        return [np.empty(shape, self.dtype)]
+        return [(shape, self.dtype)]
 
 
 def restore(incoming: Incoming, arrays: Sequence[NDArray[Any]]) -> Any:
@@ -293,6 +324,18 @@ def pack(arrays: Iterable[NDArray[Any]]) -> bytes:
 
 
 # -- transfers -----------------------------------------------------------------------------------
+
+
+def pieces(shape: tuple[int, ...]) -> int:
+    """Return the number of messages, each below the element limit, that an array takes."""
+    *above, length = shape
+    if 0 in shape:
+        return 0
+    if not above:
+        return -(-length // ELEMENT_LIMIT)
+    if length > ELEMENT_LIMIT:
+        return above[0] * pieces((length,))
+    return -(-above[0] // (ELEMENT_LIMIT // length))
 
 
 class Types:
@@ -346,8 +389,11 @@ class Types:
 class Transfer:
     """Non-blocking messages that belong together, and the memory they use."""
 
-    def __init__(self, requests: list[MPI.Request], keep: Any) -> None:
+    def __init__(
+        self, requests: list[MPI.Request], keep: Any, *, truncated: bool = False
+    ) -> None:
         self._requests = requests
+        self._truncated = truncated
         # MPI writes to or reads from this memory until the requests are complete.
         self._keep = keep
 
@@ -376,12 +422,29 @@ class Transfer:
             requests += [comm.Irecv(spec, rank, TAG_DATA) for spec in types.specs(array)]
         return Transfer(requests, arrays)
 
+    @staticmethod
+    def discard(comm: MPI.Comm, rank: int, described: Iterable[Incoming]) -> Transfer:
+        """Start receiving, and throwing away, arrays that there is no room for."""
+        requests = []
+        for incoming in described:
+            for _ in range(incoming.messages):
+                requests.append(comm.Irecv([np.empty(1, np.uint8), MPI.BYTE], rank, TAG_DATA))
+        return Transfer(requests, None, truncated=True)
+
     def done(self) -> bool:
         """Make progress; return whether everything is complete."""
         # One Test per request: Testall loses track of the others when one of them fails.
-        while self._requests and self._requests[-1].Test():
+        while self._requests and self._tested(self._requests[-1]):
             self._requests.pop()
         return not self._requests
+
+    def _tested(self, request: MPI.Request) -> bool:
+        try:
+            return bool(request.Test())
+        except MPI.Exception as error:
+            if self._truncated and error.Get_error_class() == MPI.ERR_TRUNCATE:
+                return True  # received as far as there was room, that is, thrown away
+            raise
 
 
 class Backoff:

@@ -1,27 +1,33 @@
 """The worker: obey orders, look for newer ones between panels, never wait for the master.
 
-One order is under way at a time; the master sends the next only after the answer. While a task is
-computed the worker looks for CANCEL, DROP and STOP between panels. Answers are sent without
-blocking, so that a CANCEL is never missed behind a large reply.
+One order is under way at a time; the master sends the next only after the answer. While operands
+arrive, and between the panels of a task, the worker looks for CANCEL, DROP, STOP and PING. Answers
+are sent without blocking, so that a CANCEL is never missed behind a large reply.
+
+A worker leaves by itself when its launcher is gone, and, on another host than the master, when
+nothing has been heard of the master for :data:`ORPHAN` seconds.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
 import socket
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from mpi4py import MPI
 
 from codedla.engine.stragglers import Fault, FaultPlan
 from codedla.engine.work import multiply
+from codedla.mpi import world
 from codedla.mpi.wire import (
     Answer,
     Backoff,
@@ -38,6 +44,10 @@ from codedla.mpi.wire import (
 
 __all__ = ["Worker", "worker_serve"]
 
+ORPHAN = 60.0
+"""Seconds without a word from a master on another host after which a worker gives up; the
+environment variable ``CODEDLA_ORPHAN`` has precedence."""
+_TICK = 0.5
 _TRACEBACK_CHARACTERS = 6000
 
 
@@ -79,6 +89,8 @@ class Worker:
         self.stopping = False
         self.clean: bool | None = None
         self._current = 0
+        self._marks: list[int] | None = None
+        self._vigil = Vigil()
         # A longer pause after long idleness: an idle rank should cost nothing.
         self._backoff = Backoff(longest=1e-3)
 
@@ -112,6 +124,7 @@ class Worker:
         while (order := self.inbox.poll()) is None:
             self._progress(self._flush_sends())
         self._backoff.reset()
+        self._vigil.heard()
         return order
 
     def _obey(self, order: Received) -> None:
@@ -127,37 +140,49 @@ class Worker:
             case Kind.LEAVE:
                 self.clean = bool(order.words[4])
                 return
+            case Kind.PING:
+                self._vigil.watch(order)
+                pong = Message(Kind.PONG, order.round_id)
+                pong.words[4:6] = time.perf_counter_ns(), order.words[5]
+                self._send(pong)
             case _:
                 raise RuntimeError(f"unexpected order {order.kind.name} while busy")
         self.inbox.post()
 
     def _run(self, order: Received) -> None:
         self._current, self.cancelled = order.round_id, False
+        order = order.copy()
+        self.inbox.post()
         try:
-            operands = self._receive(order)
-        finally:
-            self.inbox.post()
-        try:
-            answer = self._answer(operands)
+            answer = self._answer(self._receive(order), order)
         except MPI.Exception:
             raise
-        except Exception as error:
+        except BaseException as error:
+            # Also a sys.exit in a user's function: the master says how the job goes on.
             answer = (Message(Kind.ERROR, self._current, _describe_error(error)), [])
         self._send(*answer)
 
     def _receive(self, order: Received) -> list[Any]:
-        """Take the operands out of the order, the messages after it, or the resident ones."""
+        """Take the operands out of the order, the messages after it, or the resident ones.
+
+        Raises
+        ------
+        MemoryError
+            There is no room for them; the messages have been thrown away.
+        """
         count, inline = int(order.words[4]), bool(order.words[5])
         described = [Incoming.read(order.words, position) for position in range(count)]
-        arrays = [incoming.arrays() for incoming in described]
+        try:
+            arrays = [incoming.arrays() for incoming in described]
+        except MemoryError:
+            if not inline:
+                self._await(Transfer.discard(self.data, 0, described))
+            raise
         flat = [array for group in arrays for array in group]
         if inline:
             unpack(order.payload, flat)
         else:
-            transfer = Transfer.receive(self.data, 0, flat, self.types)
-            while not transfer.done():
-                self._progress(self._flush_sends())
-            self._backoff.reset()
+            self._await(Transfer.receive(self.data, 0, flat, self.types))
         operands = []
         for incoming, group in zip(described, arrays, strict=True):
             if group:
@@ -169,8 +194,15 @@ class Worker:
             operands.append(matrix)
         return operands
 
-    def _answer(self, operands: list[Any]) -> tuple[Message, list[Any]]:
+    def _await(self, transfer: Transfer) -> None:
+        """Wait for a transfer, and answer the master meanwhile."""
+        while not transfer.done():
+            self._progress(self._look())
+        self._backoff.reset()
+
+    def _answer(self, operands: list[Any], order: Received) -> tuple[Message, list[Any]]:
         """Compute the task; return the answer and the arrays that follow it."""
+        self._marks = [time.perf_counter_ns()] if order.words[6] else None
         self._sleep(self.plan.start_task())
         a, b = operands
         started = time.perf_counter()
@@ -181,6 +213,8 @@ class Worker:
         self._drag()
         self.plan.corrupt(reply)
         message = Answer.message(self._current, reply, time.perf_counter() - started)
+        if self._marks is not None:
+            message.mark([*self._marks, time.perf_counter_ns()])
         return message, [] if message.words[7] else [reply]
 
     def _carry_on(self) -> bool:
@@ -188,13 +222,17 @@ class Worker:
         self._drag()
         self._look()
         self._panel_began = time.perf_counter()
+        if self._marks is not None:
+            self._marks.append(time.perf_counter_ns())
         return not (self.cancelled or self.stopping)
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """Obey an order that has come meanwhile; return whether anything happened."""
         order = self.inbox.poll()
         if order is not None:
+            self._vigil.heard()
             self._obey(order)
-        self._flush_sends()
+        return self._flush_sends() or order is not None
 
     # -- faults on purpose ---------------------------------------------------------------------
 
@@ -240,9 +278,53 @@ class Worker:
             self._backoff.reset()
         else:
             self._backoff.wait()
+            self._vigil.keep()
 
 
-def _describe_error(error: Exception) -> bytes:
+class Vigil:
+    """Notice that nobody is left to serve, and leave then.
+
+    The launcher's end is seen from the process tree. A master on another host is believed to be
+    gone when the signs of life that it had promised have not come for long; time in which this
+    process was itself stopped does not count.
+    """
+
+    def __init__(self) -> None:
+        self.patience = float(os.environ.get("CODEDLA_ORPHAN", ORPHAN))
+        self._remote = False
+        self._unheard = 0.0
+        self._looked = time.perf_counter()
+        self._host = socket.gethostname().encode()
+
+    def watch(self, ping: Received) -> None:
+        """Learn from a PING where the master is, and whether it goes on sending them."""
+        self._remote = bool(ping.words[4]) and ping.payload.tobytes() != self._host
+
+    def heard(self) -> None:
+        """Note a word from the master."""
+        self._unheard = 0.0
+
+    def keep(self) -> None:
+        """Look now and then whether it is time to leave; does not return then."""
+        now = time.perf_counter()
+        passed = now - self._looked
+        if passed < _TICK:
+            return
+        self._looked = now
+        self._unheard += min(passed, 2 * _TICK)
+        if world.launcher_gone():
+            self._leave("its launcher is gone")
+        if self._remote and self._unheard > self.patience:
+            self._leave(f"nothing was heard of rank 0 for {self.patience:g} s")
+
+    def _leave(self, why: str) -> NoReturn:
+        host = socket.gethostname()
+        with contextlib.suppress(OSError):  # the launcher was the reader
+            sys.stderr.write(f"codedla: a worker on {host} ends: {why}\n")
+        world.hard_exit(1)
+
+
+def _describe_error(error: BaseException) -> bytes:
     text = "".join(traceback.format_exception(error))
     # ASCII, so that characters are bytes and the answer fits into an inbox.
     text = text.encode("ascii", "backslashreplace").decode()

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from codedla.engine.arguments import whole_number
 from codedla.engine.collector import Instruction
-from codedla.engine.round import Event, Operand, Outcome, Round
+from codedla.engine.round import Event, Operand, Outcome, Round, Span
 from codedla.engine.stragglers import Fault, FaultPlan, check_ranks
 from codedla.engine.work import multiply
 from codedla.errors import PoolClosed, WorkerError
@@ -26,7 +26,14 @@ class LocalPool:
         Number of workers, at least 1.
     faults : iterable of Fault
         Faults on purpose; see :mod:`codedla.engine.stragglers`.
+
+    Attributes
+    ----------
+    trace : bool
+        Whether rounds note what takes how long on which rank.
     """
+
+    trace = False
 
     def __init__(self, n_workers: int, faults: Iterable[Fault] = ()) -> None:
         self.n_workers = n_workers = whole_number(n_workers, "a pool's number of workers", least=1)
@@ -72,7 +79,7 @@ class LocalPool:
             self._resident[place] = operand.supply()
         return self._resident[place]
 
-    def compute(self, job: Round, worker: int, matrices: tuple[Any, Any]) -> None:
+    def compute(self, job: Round, share: int, worker: int, matrices: tuple[Any, Any]) -> None:
         """Compute one reply into its target.
 
         Raises
@@ -80,23 +87,41 @@ class LocalPool:
         WorkerError
             The task raised.
         """
-        target = job.decoder.target(worker)
+        target = job.decoder.target(share)
         try:
             multiply(*matrices, target)
         except Exception as error:
             self.fail(job, worker, error)
         self.plans[worker].corrupt(target)
 
-    def hand_over(self, job: Round, worker: int, outcome: Outcome, seconds: float) -> Instruction:
+    def hand_over(
+        self, job: Round, share: int, worker: int, outcome: Outcome, seconds: float
+    ) -> Instruction:
         """Feed a computed reply to the collector and the decoder; note that it came then."""
         collector = job.collector
-        instruction = collector.reply(worker)
-        job.decoder.add(worker)
-        outcome.received += job.decoder.target(worker).nbytes
+        if not collector.wants(share):
+            return collector.reply(share, worker)
+        reply = job.decoder.target(share)
+        outcome.received += reply.nbytes
+        if job.check is not None and not job.check(share, reply):
+            outcome.events.append(Event(seconds, "wrong", worker))
+            job.decoder.release(share)
+            return collector.refuse(share, worker, "answered wrongly")
+        instruction = collector.reply(share, worker)
+        if instruction is Instruction.DROP:
+            return instruction
+        job.decoder.add(share)
         outcome.events.append(Event(seconds, "reply", worker))
         if job.progress is not None:
-            job.progress(len(collector.responders), collector.needed, len(job.workers))
+            job.progress(len(collector.responders), collector.needed, len(job.shares))
         return instruction
+
+    def note_span(
+        self, outcome: Outcome, worker: int, kind: str, start: float, end: float, share: int = -1
+    ) -> None:
+        """Note for the time line what took from ``start`` to ``end`` (seconds of the round)."""
+        if self.trace:
+            outcome.spans.append(Span(worker, kind, start, end, share))
 
     def fail(self, job: Round, worker: int, error: Exception) -> NoReturn:
         """End the round because of an exception that a task raised."""

@@ -10,6 +10,8 @@ from codedla.pools.local import LocalPool
 
 __all__ = ["SerialPool"]
 
+_OVER = (Instruction.FINISH, Instruction.FAIL)
+
 
 class SerialPool(LocalPool):
     """Compute the tasks one after the other; stop as soon as the replies suffice.
@@ -30,50 +32,65 @@ class SerialPool(LocalPool):
     def run(self, job: Round) -> Outcome:
         """Run one round; see :class:`codedla.engine.round.Pool`."""
         self.check_open()
-        outcome = Outcome()
         start = time.perf_counter()
-        instruction = Instruction.WAIT
-        punctual: list[int] = []
-        late: list[tuple[float, int]] = []
-        for worker in job.workers:
-            plan = self.plans[worker]
-            if plan.kill_after is not None or plan.hang_after is not None:
-                outcome.events.append(Event(0.0, "lost", worker, "injected"))
-                instruction = job.collector.lost(worker, "injected fault")
-                if instruction is Instruction.FAIL:
-                    raise job.collector.failure()
-                continue
-            try:
-                delay = plan.start_task() + (plan.factor - 1.0)
-            except RuntimeError as error:
-                self.fail(job, worker, error)
-            if delay > 0:
-                late.append((delay, worker))
-            else:
-                punctual.append(worker)
-        for worker in punctual + [worker for _, worker in sorted(late)]:
-            if instruction in (Instruction.FINISH, Instruction.FAIL):
-                break
-            if job.timeout is not None and time.perf_counter() - start > job.timeout:
-                instruction = job.collector.deadline()
-                break
-            instruction = self._serve(job, worker, outcome, start)
+        outcome = Outcome(began=start)
+        workers = self._muster(job, outcome)
+        instruction = self._collect(job, workers, outcome)
         if instruction is not Instruction.FINISH:
             raise job.collector.failure()
         decided = time.perf_counter()
         job.decoder.finish(job.collector.responders)
         end = time.perf_counter()
+        self.note_span(outcome, -1, "decode", decided - start, end - start)
         outcome.decode = outcome.after_threshold = end - decided
         outcome.total = end - start
         return outcome
 
-    def _serve(self, job: Round, worker: int, outcome: Outcome, start: float) -> Instruction:
-        """Encode, compute and hand over one worker's reply."""
+    def _muster(self, job: Round, outcome: Outcome) -> list[int]:
+        """Return the workers in the order in which they will be ready; report the lost ones."""
+        ready: list[tuple[float, int]] = []
+        for worker, plan in enumerate(self.plans):
+            if plan.kill_after is not None or plan.hang_after is not None:
+                outcome.events.append(Event(0.0, "lost", worker, "injected"))
+                job.collector.lost(worker, "injected fault")
+            elif worker in job.shares:
+                try:
+                    ready.append((plan.start_task() + (plan.factor - 1.0), worker))
+                except RuntimeError as error:
+                    self.fail(job, worker, error)
+            else:
+                ready.append((0.0, worker))
+        return [worker for _, worker in sorted(ready)]
+
+    def _collect(self, job: Round, workers: list[int], outcome: Outcome) -> Instruction:
+        """Let the workers compute in turns until the replies suffice."""
+        collector = job.collector
+        busy = True
+        while busy and not collector.finished:
+            busy = False
+            for worker in workers:
+                share = collector.next(worker)
+                if share is None:
+                    continue
+                busy = True
+                waited = time.perf_counter() - outcome.began
+                if job.timeout is not None and waited > job.timeout:
+                    return collector.deadline()
+                instruction = self._serve(job, share, worker, outcome)
+                if instruction in _OVER:
+                    return instruction
+        return Instruction.FAIL
+
+    def _serve(self, job: Round, share: int, worker: int, outcome: Outcome) -> Instruction:
+        """Encode, compute and hand over one reply."""
         began = time.perf_counter()
-        a, b = (self.fetch(worker, operand) for operand in job.operands(worker))
+        a, b = (self.fetch(worker, operand) for operand in job.operands(share))
         encoded = time.perf_counter()
-        outcome.encode += encoded - began
-        self.compute(job, worker, (a, b))
+        self.compute(job, share, worker, (a, b))
         computed = time.perf_counter()
+        outcome.encode += encoded - began
         outcome.wait += computed - encoded
-        return self.hand_over(job, worker, outcome, computed - start)
+        start = outcome.began
+        self.note_span(outcome, -1, "encode", began - start, encoded - start, share)
+        self.note_span(outcome, worker, "compute", encoded - start, computed - start, share)
+        return self.hand_over(job, share, worker, outcome, computed - start)
