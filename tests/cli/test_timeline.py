@@ -19,6 +19,7 @@ from codedla.engine.report import Report
 from codedla.engine.round import Event, Span
 from codedla.engine.timeline import lay_out
 from codedla.errors import UsageError
+from codedla.mpi.launch import find_launcher
 
 ROOT = Path(__file__).parents[2]
 
@@ -300,6 +301,51 @@ def test_nothing_to_draw(tmp_path):
     write_timeline(tmp_path / "u.png", Report("matmul", "mds", 2, 2, {}, "f8"))
     assert (tmp_path / "t.png").stat().st_size > 1000
 
+
+# ---------------------------------------------------------------- on real ranks
+
+LAUNCHER = find_launcher()
+
+
+@pytest.mark.jobs
+@pytest.mark.skipif(LAUNCHER is None, reason="no mpirun on this machine")
+def test_both_from_a_job(program, matrices, tmp_path):
+    pytest.importorskip("matplotlib")
+    done = program(
+        *("matmul", "A.npy", "B.npy", "-o", "C.npy", "--ranks", 5, "--panel-rows", 15),
+        *("--trace", "t.json", "--timeline", "t.png", "--inject", "delay:2:0.3"),
+        timeout=60,
+    )
+    assert done.code == 0, done.err
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(
+        ["A.npy", "B.npy", "C.npy", "t.json", "t.png"]
+    )
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+    timed = [e for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if "ts" in e]
+    rounds = [e for e in timed if e.get("cat") == "round"]
+    assert [e["args"]["panel"] for e in rounds] == [1, 2]
+    assert rounds[0]["ts"] + rounds[0]["dur"] <= rounds[1]["ts"]
+    computed = {e["pid"] for e in timed if e["name"] == "compute"}
+    assert computed >= {1, 3, 4}
+    assert {e["name"] for e in timed if e["pid"] == 0} >= {"encode", "send", "decode"}
+    # Clocks are aligned: nobody replies to a round before it begins, or after the last one ends.
+    end = max(e["ts"] + e["dur"] for e in rounds)
+    replies = [e for e in timed if e["ph"] == "X" and e["pid"] in (1, 3, 4)]
+    assert all(-1000 < e["ts"] <= e["ts"] + e["dur"] < end + 1000 for e in replies)
+
+
+@pytest.mark.jobs
+@pytest.mark.skipif(LAUNCHER is None, reason="no mpirun on this machine")
+def test_bad_outputs_end_the_program_before_a_job_begins(program, matrices, tmp_path):
+    words = ("matmul", "A.npy", "B.npy", "-o", "C.npy", "--ranks", 3)
+    done = program(*words, "--timeline", "t.jpg", timeout=60)
+    assert done.code == 2
+    assert done.error_lines == [done.err.strip()]
+    assert "--timeline must end in .png or .svg or .pdf" in done.err
+    assert not (tmp_path / "C.npy").exists()
+
+
+# ---------------------------------------------------------------- colours
 
 # What eyes without one kind of cones see (Machado, Oliveira, Fernandes 2009), in linear RGB.
 EYES = {
