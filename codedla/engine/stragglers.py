@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 from codedla.errors import UsageError
 
 __all__ = [
+    "CORRUPTIONS",
     "DISTRIBUTIONS",
     "FAULTS",
     "Delays",
@@ -30,11 +32,21 @@ FAULTS = {
     "delay": "delay:RANK:SECONDS   sleep this long inside every task",
     "kill": "kill:RANK:SECONDS    the rank kills itself this long after the start",
     "hang": "hang:RANK:SECONDS    the rank freezes (SIGSTOP) this long after the start",
-    "corrupt": "corrupt:RANK:PROB    with this probability one entry of a reply is wrong",
+    "corrupt": "corrupt:RANK:PROB[:KIND]  with this probability a reply is wrong: entry (default), "
+    "flip, nan, scale, stale",
     "raise": "raise:RANK:ROUND     the task of this round (1, 2, ...) raises an exception",
     "random": "random:DIST:PARAMS   every task of every worker sleeps a random time",
 }
 """Fault kinds and their spelling, for help texts."""
+
+CORRUPTIONS = {
+    "entry": "one entry has another value",
+    "flip": "one bit of one entry is flipped, which may hardly be seen",
+    "nan": "part of a row is NaN; of integers, garbage",
+    "scale": "all entries are multiplied by a factor",
+    "stale": "an earlier task's reply of the same shape; zeros when there is none",
+}
+"""How a reply may be wrong."""
 
 DISTRIBUTIONS = {
     "exp": ("MEAN[:SEED]", 1),
@@ -63,6 +75,8 @@ class Fault:
         For ``random``.
     seed : int
         Seed of random choices.
+    corruption : str
+        For ``corrupt``: a key of :data:`CORRUPTIONS`.
     """
 
     kind: str
@@ -71,6 +85,7 @@ class Fault:
     distribution: str = ""
     parameters: tuple[float, ...] = ()
     seed: int = 20177
+    corruption: str = "entry"
 
 
 @dataclass(frozen=True)
@@ -123,6 +138,11 @@ def parse_fault(spec: str) -> Fault:
         raise UsageError(_unknown("fault", kind, FAULTS))
     if kind == "random":
         return _parse_random(spec, fields)
+    corruption = "entry"
+    if kind == "corrupt" and len(fields) == 3:
+        corruption = fields.pop()
+        if corruption not in CORRUPTIONS:
+            raise UsageError(_unknown("kind of corruption", corruption, CORRUPTIONS))
     try:
         rank, value = int(fields[0]), float(fields[1])
         if len(fields) != 2 or rank < 1 or not math.isfinite(value) or value < 0:
@@ -138,7 +158,7 @@ def parse_fault(spec: str) -> Fault:
         raise UsageError(f"a probability is at most 1; got {spec!r}")
     if kind == "slow" and value < 1:
         raise UsageError(f"a slow rank's factor is at least 1; got {spec!r}")
-    return Fault(kind, rank - 1, value)
+    return Fault(kind, rank - 1, value, corruption=corruption)
 
 
 def check_ranks(faults: Iterable[Fault], n_workers: int) -> None:
@@ -201,7 +221,13 @@ class FaultPlan:
             for f in mine
             if f.kind == "random"
         ]
-        self._corrupt = max((f.value for f in mine if f.kind == "corrupt"), default=0.0)
+        self._corrupt: dict[str, float] = {}
+        for fault in mine:
+            if fault.kind == "corrupt":
+                known = self._corrupt.get(fault.corruption, 0.0)
+                self._corrupt[fault.corruption] = max(known, fault.value)
+        # Replies are kept only where they may be sent again.
+        self._earlier: dict[tuple[tuple[int, ...], str], NDArray[np.generic]] = {}
         self._rng = np.random.default_rng([20177, worker])
         self._tasks = 0
 
@@ -219,12 +245,71 @@ class FaultPlan:
         drawn = sum(float(model.sample(rng, 1)[0]) for model, rng in self._random)
         return self._fixed + drawn
 
-    def corrupt(self, reply: NDArray[np.generic]) -> None:
-        """Make one entry of the reply wrong, with the planned probability."""
-        if self._corrupt and reply.size and self._rng.random() < self._corrupt:
-            spot = tuple(int(self._rng.integers(extent)) for extent in reply.shape)
-            with np.errstate(over="ignore"):
-                reply[spot] = reply[spot] + 1 if reply[spot] == 0 else reply[spot] * -2
+    def corrupt(self, reply: NDArray[np.generic]) -> str:
+        """Make the reply wrong, with the planned probability.
+
+        Parameters
+        ----------
+        reply : ndarray
+            Changed in place.
+
+        Returns
+        -------
+        str
+            The kind of corruption, a key of :data:`CORRUPTIONS`; empty when nothing was changed,
+            also because the wrong reply happens to be equal to the right one.
+        """
+        if not (self._corrupt and reply.size):
+            return ""
+        place = (reply.shape, reply.dtype.str)
+        honest = reply.copy() if "stale" in self._corrupt else None
+        happened = ""
+        for kind, probability in self._corrupt.items():
+            if probability and self._rng.random() < probability:
+                happened = kind if self._spoil(kind, reply, self._earlier.get(place)) else ""
+                break
+        if honest is not None:
+            self._earlier[place] = honest
+        return happened
+
+    def _spoil(self, kind: str, reply: NDArray[Any], earlier: NDArray[np.generic] | None) -> bool:
+        """Change the reply; return whether that made a difference."""
+        rng = self._rng
+        with np.errstate(all="ignore"):
+            match kind:
+                case "entry":
+                    spot = self._spot(reply)
+                    reply[spot] = reply[spot] + 1 if reply[spot] == 0 else reply[spot] * -2
+                case "flip":
+                    spot = self._spot(reply)
+                    entry = np.array([reply[spot]])
+                    raw = entry.view(np.uint8)
+                    raw[rng.integers(raw.size)] ^= np.uint8(1 << int(rng.integers(8)))
+                    reply[spot] = entry[0]
+                case "nan":
+                    *row, first = self._spot(reply)
+                    burst = reply[tuple(row)][first : first + int(rng.integers(1, 65))]
+                    # Odd, so that every entry changes.
+                    if reply.dtype.kind in "iu":
+                        burst ^= (rng.integers(0, 2**31, burst.shape) | 1).astype(reply.dtype)
+                    else:
+                        burst[...] = np.nan
+                case "scale":
+                    if not reply.any():
+                        return False
+                    # Of integers that wrap around, 3 changes all but 0 and -2**63.
+                    whole = reply.dtype.kind in "iu"
+                    reply *= 3 if whole else np.asarray(rng.uniform(1.5, 4), reply.dtype)
+                case "stale":
+                    again = np.zeros_like(reply) if earlier is None else earlier
+                    if np.array_equal(again, reply):
+                        return False
+                    reply[...] = again
+        return True
+
+    def _spot(self, reply: NDArray[Any]) -> tuple[int, ...]:
+        """Choose an entry."""
+        return tuple(int(self._rng.integers(extent)) for extent in reply.shape)
 
 
 def _earliest(faults: Iterable[Fault], kind: str) -> float | None:

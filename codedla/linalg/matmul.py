@@ -25,7 +25,7 @@ def matmul(
     nodes: str | None = None,
     tolerance: float | None = None,
     out: NDArray[Any] | None = None,
-    verify: str = "off",
+    verify: str = "auto",
     return_report: bool = False,
     timeout: float | None = None,
     progress: Progress | None = None,
@@ -51,8 +51,9 @@ def matmul(
     blocks : int, (m, n) or (m, p, n), optional
         Numbers of row blocks of A, inner blocks, and column blocks of B.
     tolerate : int, optional
-        Workers that may be late or lost. Default: 0 with one or two workers, 1 with three to
-        five, else 2; with ``blocks``, as many as the workers allow.
+        Workers that may be late or lost without delay; when more are lost, others compute their
+        shares. Default: 0 with one or two workers, 1 with three to five, else 2; with ``blocks``,
+        as many as the workers allow.
     nodes : str, optional
         Evaluation points, for codes that have a choice.
     tolerance : float, optional
@@ -60,8 +61,11 @@ def matmul(
         reply is waited for, and if there is none left a :class:`CodedlaWarning` says so.
     out : ndarray (M, N), optional
         Receives the product; may be a memory map.
-    verify : {"off", "freivalds"}
-        Check the product with a random projection, O(n^2).
+    verify : {"auto", "off", "freivalds", "locate"}
+        "freivalds": check the product with a random projection, O(n^2). "locate": check every
+        reply in this way, go on without workers that answer wrongly (``report.wrong``), and check
+        the product, too. "auto": "locate" where that is predicted to cost less than 5 % of the
+        run, else "off".
     return_report : bool
         Return ``(C, report)``.
     timeout : float, optional
@@ -81,7 +85,7 @@ def matmul(
     UsageError
         Operands or options break a rule; nothing was computed.
     NotDecodable
-        Too many workers were lost, or the time-out passed.
+        No worker is left, or the time-out passed.
     WorkerError
         A worker's task raised.
     VerificationFailed

@@ -32,7 +32,7 @@ def matvec(
     nodes: str | None = None,
     tolerance: float | None = None,
     out: NDArray[Any] | None = None,
-    verify: str = "off",
+    verify: str = "auto",
     return_report: bool = False,
     timeout: float | None = None,
     progress: Progress | None = None,
@@ -164,7 +164,8 @@ class CodedMatrix:
         self.dtype = plan.dtype
         self.last_report: Report | None = None
         self._a, self._pool = a, pool
-        self._key = pool.new_key()
+        # A key of its own for every share: after a loss another worker may hold it.
+        self._keys = [pool.new_key() for _ in range(plan.code.active)]
         self._encoder = make_encoder(
             a.matrix, Split(rows, plan.grid.m), Split(inner, plan.grid.p), plan.compute
         )
@@ -196,7 +197,7 @@ class CodedMatrix:
                 "store the matrix with code='replication'"
             )
         plan = self._plan_for(b)
-        product = Product(plan, self._pool, key_a=self._key, encoder_a=self._encoder)
+        product = Product(plan, self._pool, keys_a=self._keys, encoder_a=self._encoder)
         y, self.last_report = run_product(product, self._a, b, timeout=timeout)
         return y[:, 0] if vector else y
 
@@ -207,7 +208,7 @@ class CodedMatrix:
         """Free the workers' shares; idempotent."""
         if not self._closed:
             self._closed = True
-            self._pool.drop([self._key])
+            self._pool.drop(self._keys)
 
     def __enter__(self) -> CodedMatrix:
         return self

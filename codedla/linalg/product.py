@@ -24,12 +24,15 @@ from codedla.engine.report import Report
 from codedla.engine.round import Operand, Outcome, Pool, Progress, Round
 from codedla.errors import CodedlaWarning, UsageError, VerificationFailed
 from codedla.linalg.operands import Checked
+from codedla.linalg.verify import ReplyCheck, verify_product, worthwhile
 
 __all__ = ["Product", "new_report", "reply_dtype", "run_product"]
 
 logger = logging.getLogger("codedla")
 Array = NDArray[Any]
 
+VERIFY = ("auto", "off", "freivalds", "locate")
+"""Values of ``verify=``."""
 USUAL_SPREAD = 1e6
 """Rows and columns that differ in size by less are no reason for a warning."""
 
@@ -42,10 +45,10 @@ class Product:
     ----------
     plan : Plan
     pool : Pool
-    key_a : int
-        Resident id of A's shares; 0 when they are used once.
+    keys_a : sequence of int
+        Resident id of A's part of each share; empty when they are used once.
     encoder_a : DenseEncoder or SparseEncoder, optional
-        Given when A's shares are resident.
+        Given when A's parts are resident.
     keys_b : sequence of int
         Resident id of B's part of each share; empty when they are used once.
     encoder_b : DenseEncoder or SparseEncoder, optional
@@ -54,14 +57,15 @@ class Product:
 
     plan: Plan
     pool: Pool
-    key_a: int = 0
+    keys_a: Sequence[int] = ()
     encoder_a: DenseEncoder | SparseEncoder | None = None
     keys_b: Sequence[int] = ()
     encoder_b: DenseEncoder | SparseEncoder | None = None
 
-    def key_of_b(self, share: int) -> int:
-        """Return the resident id of B's part of a share."""
-        return self.keys_b[share] if self.keys_b else 0
+    def keys_of(self, share: int) -> tuple[int, int]:
+        """Return the resident ids of a share's parts of A and B; 0 for what is used once."""
+        key_a = self.keys_a[share] if self.keys_a else 0
+        return key_a, self.keys_b[share] if self.keys_b else 0
 
     def encoder_of_a(self, matrix: Any) -> DenseEncoder | SparseEncoder:
         """Return the encoder of A, cut as the plan says."""
@@ -89,8 +93,19 @@ def run_product(
     verify: str = "off",
     timeout: float | None = None,
     progress: Progress | None = None,
+    beside: float = 0.0,
 ) -> tuple[Array, Report]:
     """Run a planned product.
+
+    Parameters
+    ----------
+    product : Product
+    a, b : Checked
+    out, verify, timeout, progress
+        As in :func:`codedla.matmul`.
+    beside : float
+        Seconds that the caller spends on other things, in comparison with which
+        ``verify="auto"`` sees what a check costs.
 
     Returns
     -------
@@ -112,10 +127,13 @@ def run_product(
     if rows == 0 or inner == 0 or cols == 0:
         empty = np.zeros((rows, cols), plan.dtype) if out is None else out
         empty[...] = 0
-        report.amplification, report.error_estimate, report.verified = 1.0, 0.0, verify
+        report.amplification, report.error_estimate = 1.0, 0.0
+        report.verified = "off" if verify == "auto" else verify
         return empty, report
     replies = reply_dtype(plan)
     buffer = _result_buffer(plan, replies, _apart(out, a, b))
+    mode = _verification(verify, plan, a, b, beside)
+    checker = ReplyCheck(plan, a, b) if mode == "locate" else None
     decoder = make_decoder(plan.code, buffer, replies)
     collector = Collector(
         plan.code,
@@ -133,6 +151,8 @@ def run_product(
         progress=progress,
         # A memory map is as large as memory or larger: there, nothing is kept in between.
         borrowed=buffer is out and not isinstance(out, np.memmap),
+        check=None if checker is None else checker.check,
+        prepare=None if checker is None else checker.prepare,
     )
     logger.info("plan: code %s, grid %s, needs %s", plan.code.name, plan.grid, plan.code.suffices)
     outcome = product.pool.run(job)
@@ -141,16 +161,17 @@ def run_product(
         logger.info("waited for %d more to keep the tolerance", collector.waited_for_accuracy)
     _complete(report, plan, collector, outcome)
     result = _settle(plan, decoder, out)
-    _judge(report, plan, collector, a, b, decoder.output, verify)
+    _judge(report, plan, collector, a, b, decoder.output, mode)
     for rank, reason in sorted(report.lost.items()):
-        text = f"rank {rank} was lost ({reason}); the product was completed without it"
+        text = f"rank {rank} was lost ({reason}); the product was completed all the same"
         report.warnings.append(text)
     return result, report
 
 
 def _check_options(plan: Plan, out: Any, verify: str, progress: Progress | None) -> None:
-    if verify not in ("off", "freivalds"):
-        raise UsageError(f"verify must be 'off' or 'freivalds'; got {verify!r}")
+    if verify not in VERIFY:
+        known = ", ".join(map(repr, VERIFY))
+        raise UsageError(f"verify must be one of {known}; got {verify!r}; choose one")
     if progress is not None and not callable(progress):
         raise UsageError(
             f"progress must be a function of (done, needed, total); got {progress!r}; pass one"
@@ -166,6 +187,13 @@ def _check_options(plan: Plan, out: Any, verify: str, progress: Progress | None)
         raise UsageError(f"out must be a {plan.dtype} array of shape {(rows, cols)}; got {got}")
     if not out.flags.writeable:
         raise UsageError("out must be writeable; got a read-only array")
+
+
+def _verification(verify: str, plan: Plan, a: Checked, b: Checked, beside: float) -> str:
+    """Return what is checked: "off", "freivalds" or "locate"."""
+    if verify == "auto":
+        return "locate" if worthwhile(plan, a, b, beside) else "off"
+    return verify
 
 
 def reply_dtype(plan: Plan) -> np.dtype:
@@ -196,28 +224,29 @@ def _result_buffer(plan: Plan, replies: np.dtype, out: Array | None) -> Array:
 def _operands(
     product: Product, a: Checked, b: Checked, replies: np.dtype
 ) -> Callable[[int], tuple[Operand, Operand]]:
-    """Return the function that gives each worker its two operands, encoding them on demand."""
+    """Return the function that gives each share's two operands, encoding them on demand."""
     code = product.plan.code
     grid = code.grid
     encoder_a = product.encoder_of_a(a.matrix)
     encoder_b = product.encoder_of_b(b.matrix, replies)
 
-    def operands(worker: int) -> tuple[Operand, Operand]:
-        block = code.plain_block(worker)
+    def operands(share: int) -> tuple[Operand, Operand]:
+        block = code.plain_block(share)
 
         def share_a() -> Any:
             if block is not None:
                 return encoder_a.plain(block // grid.n)
-            return encoder_a.coded(code.generator_a[worker])
+            return encoder_a.coded(code.generator_a[share])
 
         def share_b() -> Any:
             if block is not None:
                 return encoder_b.plain(block % grid.n)
-            if grid.p == 1 and grid.n == 1 and code.generator_b[worker, 0] == 1:
+            if grid.p == 1 and grid.n == 1 and code.generator_b[share, 0] == 1:
                 return encoder_b.plain(0)
-            return encoder_b.coded(code.generator_b[worker])
+            return encoder_b.coded(code.generator_b[share])
 
-        return Operand(product.key_a, share_a), Operand(product.key_of_b(worker), share_b)
+        key_a, key_b = product.keys_of(share)
+        return Operand(key_a, share_a), Operand(key_b, share_b)
 
     return operands
 
@@ -240,7 +269,9 @@ def new_report(plan: Plan) -> Report:
 
 
 def _complete(report: Report, plan: Plan, collector: Collector, outcome: Outcome) -> None:
-    report.responders = [collector.computed_by[share] + 1 for share in collector.responders]
+    # A worker may have computed several shares.
+    by = collector.computed_by
+    report.responders = list(dict.fromkeys(by[share] + 1 for share in collector.responders))
     report.stragglers = sorted(w + 1 for w in collector.stragglers)
     away = {**collector.lost_workers, **collector.silent_workers}
     report.lost = {w + 1: reason for w, reason in away.items()}
@@ -302,9 +333,9 @@ def _judge(
         report.error_estimate = estimate if np.isfinite(estimate) else None
         if _recovered(plan, collector):
             _warn_of_scales(report, plan, alpha * eps, a.row_spread * b.column_spread)
-    if verify == "freivalds":
-        _freivalds(a, b, decoded, alpha, eps or float(np.finfo(np.float64).eps))
-        report.verified = "freivalds"
+    if verify != "off":
+        verify_product(a, b, decoded, alpha=alpha, eps=eps or float(np.finfo(np.float64).eps))
+        report.verified = verify
 
 
 def _recovered(plan: Plan, collector: Collector) -> bool:
@@ -344,60 +375,3 @@ def _miss(report: Report, plan: Plan, reached: float) -> None:
         )
     report.warnings.append(text)
     warnings.warn(text, CodedlaWarning, stacklevel=5)
-
-
-def _freivalds(a: Checked, b: Checked, decoded: Array, alpha: float, eps: float) -> None:
-    """Compare ``C r`` with ``A (B r)`` for a random ``r``; a wrong block is seen for certain.
-
-    Raises
-    ------
-    VerificationFailed
-        A row differs by far more than rounding can explain.
-    """
-    if decoded.dtype.kind in "iu":
-        _freivalds_modular(a, b, decoded)
-        return
-    if not (a.facts.finite and b.facts.finite):
-        raise VerificationFailed(
-            "a product with NaN or Inf cannot be verified by random projection; use verify='off'"
-        )
-    rng = np.random.default_rng()
-    r = rng.standard_normal((b.shape[1], 1))
-    scale = max(a.facts.norm * b.facts.norm * float(np.linalg.norm(r)), 1e-300)
-    with np.errstate(over="ignore", invalid="ignore"):
-        expected = a.matrix @ (b.matrix @ r)
-        difference = np.abs(decoded @ r - expected).ravel()
-    if not (np.isfinite(scale) and np.isfinite(expected).all()):
-        raise VerificationFailed(
-            "a product near overflow cannot be verified by random projection; scale the operands "
-            "down or use verify='off'"
-        )
-    explained = 32 * (1 + alpha) * eps * scale
-    worst = int(np.argmax(difference)) if difference.size else 0
-    # NaN in the product must fail, hence "not <=".
-    if difference.size and not difference[worst] <= explained:
-        raise VerificationFailed(
-            f"the product failed the Freivalds check in row {worst}: "
-            f"off by {difference[worst]:.1e} where rounding explains {explained:.1e}; "
-            "a worker answered wrongly; the product is not handed out"
-        )
-
-
-def _freivalds_modular(a: Checked, b: Checked, decoded: Array) -> None:
-    """Compare ``C r`` with ``A (B r)`` in wrap-around integers: exactly, with odd random ``r``.
-
-    Raises
-    ------
-    VerificationFailed
-        A row differs.
-    """
-    rng = np.random.default_rng()
-    # Odd entries: a single wrong entry is then seen for certain, whatever power of two it is off.
-    r = rng.integers(-(2**62), 2**62, (b.shape[1], 2)) * 2 + 1
-    x, y = (operand.matrix.astype(np.int64) for operand in (a, b))
-    wrong = np.flatnonzero((decoded.astype(np.int64) @ r != x @ (y @ r)).any(axis=1))
-    if wrong.size:
-        raise VerificationFailed(
-            f"the product failed the Freivalds check in row {wrong[0]}: it is not equal modulo "
-            "2**64; a worker answered wrongly; the product is not handed out"
-        )

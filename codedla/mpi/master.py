@@ -420,9 +420,10 @@ class Master:
         """Return the worker whose reply to the same share is being received in its place."""
         for other in self.links:
             receipt = other.receipt
-            if other is not link and receipt is not None and receipt.placed:
-                if receipt.share == share and other.gone is None:
-                    return other
+            if other is link or other.gone is not None or receipt is None:
+                continue
+            if receipt.placed and receipt.share == share:
+                return other
         return None
 
     def _lent(self, target: NDArray[Any]) -> bool:

@@ -65,7 +65,7 @@ class Tracer:
         """Note what was going on, or had stopped, when the replies sufficed."""
         collector = self._running.job.collector
         for link in links:
-            if link.busy_round == self._running.round_id:
+            if link.busy_round == self._running.round_id and link.gone is None:
                 kind = "lost" if link.worker in collector.silent_workers else "compute"
                 self.span(link.worker, kind, link.asked, share=link.share, note="not waited for")
         begin = self._running.start

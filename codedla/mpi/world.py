@@ -19,7 +19,7 @@ import time
 import traceback
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from codedla.errors import MPIUnavailable, UsageError
 from codedla.mpi import launch
@@ -189,7 +189,7 @@ def end_launcher() -> None:
                 time.sleep(0.2)
 
 
-def hard_exit(code: int) -> None:
+def hard_exit(code: int) -> NoReturn:
     """End this process without ``MPI_Finalize``; leaves no shared-memory file behind."""
     flush()
     unlink_shared_memory()

@@ -45,6 +45,7 @@ class Simulation:
         self.now = 0.0
         self._events: list[tuple[float, _Kind, int, int]] = []
         self._free: list[int] = []
+        self._began: dict[int, tuple[float, int]] = {}
         self._instruction = Instruction.WAIT
 
     @property
@@ -71,6 +72,7 @@ class Simulation:
             self._happen(kind, worker, share)
             while self._open and self.collector.queue and self._free:
                 self._offer(self._free.pop(0), None)
+        self._note_unfinished()
         self.outcome.wait = self.outcome.total = self.now
         return self._instruction
 
@@ -88,8 +90,10 @@ class Simulation:
         if share is None:
             self._free.append(worker)
             return
+        self._began[worker] = (self.now, share)
         if delay is None:
             delay = float(pool.drawn()[worker])
+            self._note("redispatched", worker, f"instead of rank {share + 1}")
         try:
             own = plan.start_task() if pool.faults else 0.0
         except RuntimeError as error:
@@ -129,7 +133,8 @@ class Simulation:
         if self.collector.wants(share):
             a, b = (pool.fetch(worker, operand) for operand in job.operands(share))
             pool.compute(job, share, worker, (a, b))
-        pool.note_span(self.outcome, worker, "compute", 0.0, self.now, share)
+        began, _ = self._began.pop(worker)
+        pool.note_span(self.outcome, worker, "compute", began, self.now, share)
         self._free.append(worker)
         self._instruct(pool.hand_over(job, share, worker, self.outcome, self.now))
 
@@ -144,5 +149,14 @@ class Simulation:
         if self._open and instruction is not Instruction.DROP:
             self._instruction = instruction
 
-    def _note(self, kind: str, worker: int) -> None:
-        self.outcome.events.append(Event(self.now, kind, worker))
+    def _note_unfinished(self) -> None:
+        """Note, for the time line, who was computing or lost at the end of the round."""
+        gone = {e.worker: e.seconds for e in self.outcome.events if e.kind in ("lost", "silent")}
+        for worker, (began, share) in self._began.items():
+            end = max(gone.get(worker, self.now), began)
+            self.pool.note_span(self.outcome, worker, "compute", began, end, share)
+        for worker, since in gone.items():
+            self.pool.note_span(self.outcome, worker, "lost", since, self.now)
+
+    def _note(self, kind: str, worker: int, note: str = "") -> None:
+        self.outcome.events.append(Event(self.now, kind, worker, note))

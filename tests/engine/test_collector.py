@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from codedla.engine.collector import Collector, Instruction
 from codedla.errors import NotDecodable, WorkerError
 
 WAIT, FOLD, FINISH = Instruction.WAIT, Instruction.FOLD, Instruction.FINISH
-DROP, FAIL = Instruction.DROP, Instruction.FAIL
+DROP, FAIL, AGAIN = Instruction.DROP, Instruction.FAIL, Instruction.REDISPATCH
 
 
 class Weak:
@@ -37,8 +39,16 @@ def mds(n_workers=5, blocks=3):
     return codes.get("mds")(n_workers, Grid(blocks, 1, 1))
 
 
-def collector(code=None, *, eps=2.0**-52, tolerance=1e-9, workers=None):
-    return Collector(code or mds(), eps=eps, tolerance=tolerance, workers=workers)
+def collector(code=None, *, eps=2.0**-52, tolerance=1e-9, **sets):
+    return Collector(code or mds(), eps=eps, tolerance=tolerance, **sets)
+
+
+def started(code=None, **options):
+    """Return a collector whose workers all have their own share."""
+    machine = collector(code, **options)
+    for worker in sorted(machine.workers):
+        machine.next(worker)
+    return machine
 
 
 def remote():
@@ -58,10 +68,12 @@ def play(machine, events):
             [("reply", 0), ("reply", 1), ("reply", 2), ("reply", 3), ("lost", 4, "late news")],
             [FOLD, FOLD, FINISH, DROP, DROP],
         ),
-        ([("lost", 0, "x"), ("lost", 1, "x"), ("lost", 2, "x")], [WAIT, WAIT, FAIL]),
+        ([("lost", 0, "x"), ("lost", 1, "x"), ("lost", 2, "x")], [WAIT, WAIT, AGAIN]),
+        ([("lost", w, "x") for w in range(5)], [WAIT, WAIT, AGAIN, AGAIN, FAIL]),
         ([("lost", 0, "x"), ("lost", 0, "x"), ("lost", 1, "x")], [WAIT, DROP, WAIT]),
-        ([("reply", 0), ("lost", 0, "after its reply"), ("reply", 1)], [FOLD, DROP, FOLD]),
-        ([("lost", 0, "x"), ("reply", 0), ("reply", 1)], [WAIT, DROP, FOLD]),
+        ([("reply", 0), ("lost", 0, "after its reply"), ("reply", 1)], [FOLD, WAIT, FOLD]),
+        # Its answer had left before it died.
+        ([("lost", 0, "x"), ("reply", 0), ("reply", 1), ("reply", 2)], [WAIT, FOLD, FOLD, FINISH]),
         ([("reply", 9), ("lost", -1, "x")], [DROP, DROP]),
         ([("reply", 0), ("deadline",)], [FOLD, FAIL]),
         ([("reply", 0), ("reply", 1), ("reply", 2), ("deadline",)], [FOLD, FOLD, FINISH, DROP]),
@@ -74,10 +86,11 @@ def test_events_and_instructions(events, instructions):
     assert play(collector(), events) == instructions
 
 
-def test_only_workers_with_a_task_count():
-    machine = collector(workers=[0, 1, 2])
+def test_only_shares_to_be_computed_count():
+    machine = collector(shares=[0, 1, 2])
     assert machine.reply(4) is DROP
-    assert machine.lost(0, "x") is FAIL
+    assert machine.lost(4, "x") is DROP
+    assert machine.lost(0, "x") is AGAIN
 
 
 def test_what_is_recorded():
@@ -93,9 +106,9 @@ def test_what_is_recorded():
 def test_an_extra_reply_is_used_and_the_amplification_forgotten():
     machine = collector()
     play(machine, [("reply", 0), ("reply", 1), ("reply", 2)])
-    machine.extra(4)
-    machine.extra(4)
-    machine.extra(0)
+    assert machine.extra(4)
+    assert not machine.extra(4)
+    assert not machine.extra(0)
     assert machine.responders == [0, 1, 2, 4]
     assert machine.alpha is None
 
@@ -108,8 +121,10 @@ def test_replication_finishes_when_every_block_is_covered():
     assert play(machine, [("lost", 1, "x"), ("lost", 2, "x"), ("lost", 4, "x")]) == [
         WAIT,
         WAIT,
-        FAIL,
+        AGAIN,
     ]
+    # Shares 1 and 4 are copies of one block: one of them is enough.
+    assert machine.queue == machine.redispatched == [1]
 
 
 def test_the_guard_waits_for_one_more_worker():
@@ -125,6 +140,7 @@ def test_the_guard_takes_what_it_has_when_nobody_is_left(last):
     machine = collector(Weak())
     events = [("lost", 1, "dead"), ("reply", 0), ("reply", 2), last]
     assert play(machine, events) == [WAIT, FOLD, FOLD, FINISH]
+    assert machine.finished
     assert machine.alpha == 1e12
 
 
@@ -141,15 +157,113 @@ def test_exact_arithmetic_needs_no_guard():
 
 def test_a_failure_names_ranks_and_numbers():
     machine = collector()
-    play(machine, [("reply", 0), ("lost", 1, "killed"), ("lost", 3, "frozen"), ("lost", 4, "x")])
+    play(machine, [("reply", 0), ("lost", 1, "killed"), ("lost", 3, "frozen")])
+    assert play(machine, [("lost", 4, "x"), ("lost", 0, "on b: y"), ("lost", 2, "z")])[-1] is FAIL
     error = machine.failure()
     assert isinstance(error, NotDecodable)
     assert (error.have, error.need, error.exit_code) == ((0,), 3, 3)
     text = str(error)
-    for words in ("needs any 3 of 5 workers", "1 arrived", "rank 2 (killed)", "rank 4 (frozen)"):
+    for words in ("needs any 3 of 5 workers", "threshold 3", "1 arrived", "no worker is left"):
         assert words in text
-    assert "no reply yet: rank 3" in text
-    assert "too many workers were lost" in text
+    for words in ("rank 1 (on b: y)", "rank 2 (killed)", "rank 4 (frozen)"):
+        assert words in text
+
+
+def test_a_timeout_names_who_was_late():
+    machine = collector()
+    play(machine, [("reply", 0), ("lost", 1, "killed"), ("deadline",)])
+    assert "no reply yet: rank 3, rank 4, rank 5" in str(machine.failure())
+
+
+# -- shares computed by others -----------------------------------------------------------------
+
+
+def test_a_lost_share_is_computed_by_who_is_free():
+    machine = started()
+    assert play(machine, [("reply", 0), ("lost", 1, "x"), ("lost", 2, "x")]) == [FOLD, WAIT, WAIT]
+    assert machine.next(0) is None
+    assert machine.lost(3, "x") is AGAIN
+    assert machine.queue == [1]
+    assert machine.next(4) == 1, "also while its own share is under way elsewhere"
+    machine = started()
+    play(machine, [("reply", 0), ("lost", 1, "x"), ("lost", 2, "x"), ("lost", 3, "x")])
+    assert (machine.next(0), machine.next(0)) == (1, None)
+    assert machine.reply(1, 0) is FOLD
+    assert machine.reply(4) is FINISH
+    assert machine.responders == [0, 1, 4]
+    assert machine.computed_by == {0: 0, 1: 0, 4: 4}
+    assert machine.redispatched == [1]
+
+
+def test_one_living_worker_computes_everything():
+    machine = started()
+    play(machine, [("lost", w, "x") for w in (0, 1, 2, 4)])
+    assert machine.reply(3) is FOLD
+    order = [machine.next(3)]
+    assert machine.reply(order[0], 3) is FOLD
+    order.append(machine.next(3))
+    assert machine.reply(order[1], 3) is FINISH
+    assert order == [0, 1]
+
+
+def test_a_worker_gets_the_share_that_it_holds():
+    machine = started(mds(8, 6))
+    play(machine, [("reply", w) for w in (0, 1)])
+    play(machine, [("lost", w, "x") for w in (2, 3, 4, 5)])
+    assert machine.queue == [2, 3]
+    assert machine.next(0, lambda share: share == 3) == 3
+    assert machine.next(1, lambda share: share == 3) == 2
+
+
+def test_workers_without_a_share_help_out():
+    machine = collector(mds(4, 3), workers=range(6), shares=range(4))
+    assert [machine.next(w) for w in range(6)] == [0, 1, 2, 3, None, None]
+    play(machine, [("lost", 0, "x"), ("lost", 1, "x")])
+    assert machine.next(5) == 0
+
+
+def test_a_silent_worker_is_replaced_and_taken_back():
+    machine = started()
+    play(machine, [("reply", 0), ("reply", 1), ("silent", 2, "s"), ("silent", 3, "s")])
+    assert machine.silent(4, "s") is AGAIN
+    assert machine.queue == [2]
+    assert machine.back(2) is WAIT
+    assert machine.queue == []
+    assert machine.reply(2) is FINISH
+    assert set(machine.silent_workers) == {3, 4}
+
+
+def test_the_first_of_two_replies_to_a_share_counts():
+    machine = started()
+    play(machine, [("reply", 0), ("lost", 1, "x"), ("lost", 2, "x"), ("silent", 3, "s")])
+    assert machine.queue == [1]
+    play(machine, [("lost", 1, "x")])
+    assert machine.next(0) == 1
+    assert machine.reply(3) is FOLD
+    assert machine.reply(4) is FINISH
+    assert machine.reply(1, 0) is DROP
+
+
+def test_silent_workers_alone_are_waited_for_until_they_are_lost():
+    machine = started()
+    assert play(machine, [("silent", w, "s") for w in range(5)]) == [WAIT, WAIT, AGAIN, AGAIN, WAIT]
+    assert machine.next(0) is None
+    assert machine.back(4) in (WAIT, AGAIN)
+    assert machine.living
+    play(machine, [("silent", 4, "s")])
+    assert [machine.lost(w, "s") for w in range(5)] == [WAIT, WAIT, WAIT, WAIT, FAIL]
+
+
+def test_a_wrong_answer_is_refused_and_its_worker_not_used_again():
+    machine = started()
+    assert play(machine, [("reply", 0), ("refuse", 1, 1, "wrong")]) == [FOLD, WAIT]
+    assert (machine.wrong, machine.lost_workers) == ([1], {1: "wrong"})
+    assert machine.reply(1, 1) is DROP
+    assert play(machine, [("refuse", 2, 2, "wrong"), ("refuse", 3, 3, "wrong")]) == [WAIT, AGAIN]
+    assert machine.next(1) is None
+    assert machine.next(0) == 1
+    assert machine.refuse(1, 0, "wrong") is AGAIN
+    assert machine.queue == [1]
 
 
 def test_a_deadline_is_called_by_its_name():
@@ -177,44 +291,85 @@ CODES = [
 
 EVENTS = st.lists(
     st.one_of(
-        st.tuples(st.just("reply"), st.integers(-1, 7)),
-        st.tuples(st.just("lost"), st.integers(-1, 7), st.just("dead")),
-        st.tuples(st.just("reply"), st.integers(0, 4)),
+        st.tuples(st.sampled_from(["reply", "reply", "ask"]), st.integers(0, 7)),
+        st.tuples(st.sampled_from(["lost", "silent", "refuse"]), st.integers(-1, 7)),
+        st.tuples(st.just("back"), st.integers(0, 7)),
         st.just(("deadline",)),
-        st.tuples(st.just("error"), st.integers(0, 4), st.builds(remote)),
+        st.tuples(st.just("error"), st.integers(0, 4)),
     ),
-    max_size=25,
+    max_size=40,
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=800, deadline=None)
 @given(st.sampled_from(CODES), st.booleans(), EVENTS)
 def test_any_sequence_of_events(code, guarded, events):
-    """FINISH or FAIL at most once; FINISH only when decodable; FAIL exactly when undecodable."""
+    """FINISH or FAIL once, at the end; FINISH only when decodable; never stuck with living help."""
     machine = collector(code, eps=2.0**-52 if guarded else 0.0)
-    outstanding, replied, ended = set(range(code.n_workers)), set(), False
-    for name, *arguments in events:
-        answer = getattr(machine, name)(*arguments)
-        known = not arguments or arguments[0] in outstanding
-        if ended or not known:
-            assert answer is DROP
-            continue
-        if arguments:
-            outstanding.discard(arguments[0])
-        if name == "reply":
-            replied.add(arguments[0])
-        enough = len(replied) > 0 and code.decodable(replied)
-        hopeless = not code.decodable(replied | outstanding)
-        if name == "error" or hopeless or (name == "deadline" and not enough):
-            assert answer is FAIL
-        elif name == "deadline" or (enough and not outstanding):
-            assert answer is FINISH
-        elif enough and (not guarded or code.amplification(replied) * 2.0**-52 <= 1e-9):
-            # A loss does not make an accurate set of replies: that was decided at the reply.
-            assert answer is (FINISH if name == "reply" else WAIT)
-        else:
-            assert answer is (FOLD if name == "reply" else WAIT)
-        ended = answer in (FINISH, FAIL)
+    tasks, dead, ended = {}, set(), False
+    for name, *where in events:
+        worker = where[0] if where else -1
+        match name:
+            case "ask":
+                share = machine.next(worker) if worker not in tasks else None
+                if share is not None:
+                    assert not ended
+                    assert worker not in dead
+                    tasks[worker] = share
+                continue
+            case "reply" | "refuse":
+                if worker not in tasks:
+                    continue
+                share = tasks.pop(worker)
+                words = (share, worker, "wrong") if name == "refuse" else (share, worker)
+                answer = getattr(machine, name)(*words)
+                dead |= {worker} if name == "refuse" else set()
+            case "lost" | "silent":
+                answer = getattr(machine, name)(worker, "x")
+                dead |= {worker} if name == "lost" else set()
+            case "error":
+                answer = machine.error(worker, remote())
+            case _:
+                answer = getattr(machine, name)(*where)
+        assert answer is DROP or not ended
+        ended = ended or answer in (FINISH, FAIL)
         assert machine.finished is ended
-    assert set(machine.responders) == replied
-    assert len(machine.responders) == len(replied)
+        if answer is FINISH:
+            assert code.decodable(machine.responders)
+        if answer is FAIL and name not in ("error", "deadline"):
+            assert not machine.living
+            assert not machine.silent_workers
+        if not ended and machine.living:
+            assert code.decodable([*machine.responders, *machine.outstanding])
+        assert len(set(machine.responders)) == len(machine.responders)
+        assert not set(machine.queue) & set(machine.responders)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(CODES[:-1]), st.integers(0, 2**32))
+def test_a_round_ends_while_one_worker_lives(code, seed):
+    """Workers die, wake up, answer wrongly or fall silent; one that does none of it is enough."""
+    machine, rng = collector(code), random.Random(seed)
+    hero = rng.randrange(code.n_workers)
+    tasks, answer = {}, WAIT
+    for _ in range(400):
+        worker = rng.randrange(code.n_workers)
+        if worker not in tasks and (share := machine.next(worker)) is not None:
+            tasks[worker] = share
+        event = rng.random()
+        if worker == hero or event < 0.4:
+            if worker in tasks:
+                answer = machine.reply(tasks.pop(worker), worker)
+        elif event < 0.6:
+            answer = machine.lost(worker, "x")
+            tasks.pop(worker, None)
+        elif event < 0.7 and worker in tasks:
+            answer = machine.refuse(tasks.pop(worker), worker, "wrong")
+        elif event < 0.9:
+            answer = machine.silent(worker, "s")
+        else:
+            answer = machine.back(worker)
+        assert answer is not FAIL
+        if answer is FINISH:
+            break
+    assert answer is FINISH

@@ -29,6 +29,7 @@ def closed(properties, required=None):
     }
 
 
+KINDS = ["reply", "lost", "silent", "back", "wrong", "redispatched", "error", "deadline"]
 SCHEMA = closed(
     {
         "schema": {"const": "codedla.report/1"},
@@ -44,6 +45,7 @@ SCHEMA = closed(
         "stragglers": RANKS,
         "lost": {"type": "array", "items": closed({"rank": RANK, "reason": {"type": "string"}})},
         "redispatched": RANKS,
+        "wrong": RANKS,
         "times": closed(
             dict.fromkeys(
                 ["encode", "send", "wait", "decode", "after_threshold", "total"], SECONDS
@@ -53,7 +55,7 @@ SCHEMA = closed(
         "bytes": closed({"sent": COUNT, "received": COUNT}, required=[]),
         "amplification": {"type": ["number", "null"], "minimum": 0},
         "error_estimate": {"type": ["number", "null"], "minimum": 0},
-        "verified": {"enum": ["off", "freivalds"]},
+        "verified": {"enum": ["off", "freivalds", "locate"]},
         "warnings": {"type": "array", "items": {"type": "string"}},
         "versions": closed({name: {"type": "string"} for name in ("codedla", "numpy", "python")}),
         "events": {
@@ -61,7 +63,7 @@ SCHEMA = closed(
             "items": closed(
                 {
                     "t": SECONDS,
-                    "kind": {"enum": ["reply", "lost", "error", "deadline"]},
+                    "kind": {"enum": KINDS},
                     "rank": RANK,
                     "note": {"type": "string"},
                 },

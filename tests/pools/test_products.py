@@ -441,7 +441,7 @@ def test_nan_cannot_be_verified():
         (np.eye(2), np.eye(2, dtype=np.longdouble), {}, "B: operands must be bool, integers"),
         (np.array([["a"]]), np.eye(1), {}, "A: operands must be"),
         (np.ma.masked_array(np.eye(2)), np.eye(2), {}, "A is a masked array"),
-        (np.eye(2), np.eye(2), {"verify": "twice"}, "verify must be 'off' or 'freivalds'"),
+        (np.eye(2), np.eye(2), {"verify": "twice"}, "verify must be one of 'auto', 'off'"),
         (np.eye(2), np.eye(2), {"timeout": 0}, "timeout must be positive; got 0"),
         (np.eye(2), np.eye(2), {"timeout": math.nan}, "timeout must be positive"),
         (np.eye(2), np.eye(2), {"tolerate": 4}, "tolerate is at most 3"),
