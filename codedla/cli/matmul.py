@@ -14,7 +14,7 @@ faults for --inject (RANK counts from 1; rank 0 is the master):
   delay:RANK:SECONDS       sleeps inside every task
   kill:RANK:SECONDS        kills itself this long after the start
   hang:RANK:SECONDS        freezes this long after the start
-  corrupt:RANK:PROB        sometimes replies a wrong number
+  corrupt:RANK:PROB[:KIND] sometimes replies wrongly: entry, flip, nan, scale or stale
   raise:RANK:ROUND         its task raises an exception (round 1 is the product)
   random:DIST:PARAMS       every task sleeps a random time, e.g. random:exp:0.1"""
 EPILOG = f"""\
@@ -25,7 +25,13 @@ examples:
   mpirun -n 9 codedla matmul A.npy B.npy -o C.npy --tolerate 2 --report r.json
   codedla matmul A.npy B.npy -o C.npy --ranks 7 --code polynomial --blocks 2x2
   codedla matmul A.npz B.h5:/data/B -o C.h5:/C --ranks 5 --inject delay:2:10
+  codedla matmul A.npy B.npy -o C.npy --ranks 9 --resume      goes on where it was ended
   codedla matmul A.npy B.npy -o C.npy --ranks 9 --dry-run
+
+A large product is saved in panels of rows. When the job ends early (the end of its allocation, a
+lost master, Ctrl-C), what is finished stays beside the output, and the same command with --resume
+computes the rest, with another number of ranks if need be. In a job that may be started again by
+itself, give --resume --force from the start.
 
 {FAULTS}"""
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from codedla.engine.stragglers import (
+    CORRUPTIONS,
     DISTRIBUTIONS,
     FAULTS,
     Delays,
@@ -28,6 +29,8 @@ from codedla.errors import UsageError
         ("hang:4:2", Fault("hang", 3, 2.0)),
         ("corrupt:1:1", Fault("corrupt", 0, 1.0)),
         ("corrupt:1:0.25", Fault("corrupt", 0, 0.25)),
+        ("corrupt:1:1:entry", Fault("corrupt", 0, 1.0)),
+        ("corrupt:1:0.5:stale", Fault("corrupt", 0, 0.5, corruption="stale")),
         ("raise:2:3", Fault("raise", 1, 3.0)),
         ("random:exp:0.1", Fault("random", -1, 0.0, "exp", (0.1,), 20177)),
         ("random:exp:0.1:7", Fault("random", -1, 0.0, "exp", (0.1,), 7)),
@@ -58,6 +61,11 @@ def test_good_specifications(spec, fault):
         ("delay:1:nan", "a value >= 0"),
         ("delay:1:inf", "a value >= 0"),
         ("corrupt:1:1.5", "a probability is at most 1; got 'corrupt:1:1.5'"),
+        ("corrupt:1:1:flop", "unknown kind of corruption 'flop'; known: entry, flip, nan, scale"),
+        ("corrupt:1:1:", "unknown kind of corruption ''"),
+        ("corrupt:1:1:nan:2", "corrupt:RANK:PROB[:KIND]"),
+        ("corrupt:1:nan", "corrupt:RANK:PROB[:KIND]"),
+        ("delay:1:1:nan", "got 'delay:1:1:nan'"),
         ("slow:1:0.5", "at least 1; got 'slow:1:0.5'"),
         ("kill:1", "kill:RANK:SECONDS"),
         ("raise:1:x", "raise:RANK:ROUND"),
@@ -168,3 +176,105 @@ class TestFaultPlan:
         for _ in range(50):
             honest.corrupt(reply)
         assert not reply.any()
+
+
+REPLIES = {
+    "f8": np.arange(1.0, 301.0).reshape(3, 100),
+    "f4": np.arange(1, 301, dtype="f4").reshape(3, 100),
+    "c16": np.arange(1, 301).reshape(3, 100) * (1 + 2j),
+    "i8": np.arange(1, 301).reshape(3, 100) << 40,
+}
+
+
+def corrupted(kind, reply, times=1, worker=0):
+    """What a plan makes of copies of a reply."""
+    plan = FaultPlan([parse_fault(f"corrupt:{worker + 1}:1:{kind}")], worker)
+    found = []
+    for _ in range(times):
+        copy = reply.copy()
+        found.append((plan.corrupt(copy), copy))
+    return found
+
+
+@pytest.mark.parametrize("dtype", REPLIES)
+class TestKindsOfCorruption:
+    """How a reply may be wrong, and that it is said."""
+
+    def test_entry(self, dtype):
+        for said, wrong in corrupted("entry", REPLIES[dtype], 20):
+            assert said == "entry"
+            assert np.count_nonzero(wrong != REPLIES[dtype]) == 1
+
+    def test_flip_changes_one_bit(self, dtype):
+        places = set()
+        for said, wrong in corrupted("flip", REPLIES[dtype], 200):
+            assert said == "flip"
+            before, after = (np.unpackbits(a.view(np.uint8)) for a in (REPLIES[dtype], wrong))
+            assert np.count_nonzero(before != after) == 1
+            places.add(int(np.argmax(before != after)) % (8 * wrong.itemsize))
+        assert len(places) > 4 * wrong.itemsize
+
+    def test_nan_spoils_part_of_one_row(self, dtype):
+        for said, wrong in corrupted("nan", REPLIES[dtype], 50):
+            changed = wrong != REPLIES[dtype]
+            assert said == "nan"
+            assert np.count_nonzero(changed.any(axis=1)) == 1
+            touched = np.flatnonzero(changed.any(axis=0))
+            assert touched[-1] - touched[0] + 1 == touched.size <= 64
+            if wrong.dtype.kind != "i":
+                assert np.isnan(wrong[changed]).all()
+
+    def test_scale_changes_everything_by_one_factor(self, dtype):
+        for said, wrong in corrupted("scale", REPLIES[dtype], 5):
+            factor = wrong / REPLIES[dtype]
+            assert said == "scale"
+            assert np.allclose(factor, factor[0, 0], rtol=1e-6)
+            assert 1.4 < abs(factor[0, 0]) < 4.1
+
+    def test_stale_is_the_reply_before_it(self, dtype):
+        plan = FaultPlan([parse_fault("corrupt:1:1:stale")], 0)
+        first, second, other = REPLIES[dtype].copy(), REPLIES[dtype] * 5, REPLIES[dtype][:2] * 7
+        assert plan.corrupt(first) == "stale"
+        assert not first.any()
+        assert plan.corrupt(other) == "stale"
+        assert not other.any()
+        assert plan.corrupt(second) == "stale"
+        assert np.array_equal(second, REPLIES[dtype])
+        third = REPLIES[dtype] * 5
+        assert plan.corrupt(third) == ""
+        assert np.array_equal(third, REPLIES[dtype] * 5)
+
+    def test_every_kind_repeats_by_worker(self, dtype):
+        for kind in CORRUPTIONS:
+            one, two = (corrupted(kind, REPLIES[dtype], 5) for _ in range(2))
+            for (_, a), (_, b) in zip(one, two, strict=True):
+                np.testing.assert_array_equal(a, b)
+        here, there = (corrupted("flip", REPLIES[dtype], 5, worker=w) for w in (0, 1))
+        assert any((a != b).any() for (_, a), (_, b) in zip(here, there, strict=True))
+
+    def test_views_are_changed_in_place(self, dtype):
+        for kind in CORRUPTIONS:
+            whole = np.ones((6, 200), REPLIES[dtype].dtype)
+            plan = FaultPlan([parse_fault(f"corrupt:1:1:{kind}")], 0)
+            assert plan.corrupt(whole[2:5, 10:90]) == kind
+            assert (whole != 1).any()
+            whole[2:5, 10:90] = 1
+            assert (whole == 1).all()
+
+
+def test_corruption_says_when_it_changed_nothing():
+    assert corrupted("scale", np.zeros((2, 2)))[0][0] == ""
+    assert corrupted("stale", np.zeros((2, 2)))[0][0] == ""
+    assert corrupted("entry", np.zeros((0, 2)))[0][0] == ""
+    assert FaultPlan([], 0).corrupt(np.ones((2, 2))) == ""
+    assert FaultPlan([parse_fault("corrupt:1:0")], 0).corrupt(np.ones((2, 2))) == ""
+
+
+def test_several_kinds_take_turns():
+    faults = [parse_fault(f"corrupt:1:0.5:{kind}") for kind in ("entry", "scale")]
+    plan = FaultPlan([*faults, parse_fault("corrupt:1:0.1:entry")], 0)
+    said = [plan.corrupt(np.ones((2, 2))) for _ in range(400)]
+    counts = {kind: said.count(kind) for kind in ("entry", "scale", "")}
+    assert sum(counts.values()) == 400
+    assert 160 < counts["entry"] < 240
+    assert 60 < counts["scale"] < 140
