@@ -157,7 +157,7 @@ def trace_document(
     >>> spans = [Span(-1, "send", 0.0, 0.001, share=0), Span(0, "compute", 0.001, 0.5, share=0)]
     >>> report = Report("matmul", "uncoded", 1, 1, {}, "float64", spans=spans)
     >>> [e["name"] for e in trace_document(report)["traceEvents"] if e["ph"] == "X"]
-    ['send', 'compute']
+    ['matmul', 'send', 'compute']
     """
     line = lay_out(reports)
     events = list(_metadata(line, hosts or {}))
