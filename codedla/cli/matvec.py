@@ -16,6 +16,7 @@ x: the same, with one dimension or one column
 examples:
   codedla matvec A.npz x.npy -o y.npy --ranks 5
   mpirun -n 9 codedla matvec A.mtx.gz x.npy -o y.npy --tolerate 2
+  codedla matvec A.npy x.npy -o y.npy --ranks 5 --panel-rows 100000 --resume
 
 {FAULTS}"""
 

@@ -347,11 +347,6 @@ def _enter_mpi(
     return int(run(master, faults=tuple(faults), threads=args.threads, deadline=args.deadline))
 
 
-def _check_by(args: argparse.Namespace) -> str:
-    """Name the library's check for ``--verify``."""
-    return str({"auto": "off", "locate": "freivalds"}.get(args.verify, args.verify))
-
-
 def _multiply(args: argparse.Namespace, task: _Task, pool: Any) -> None:
     pool.trace = args.trace is not None or args.timeline is not None
     if task.in_panels:
@@ -395,7 +390,7 @@ def _multiply_at_once(args: argparse.Namespace, task: _Task, pool: Any) -> Repor
             b,
             pool=pool,
             out=out,
-            verify=_check_by(args),
+            verify=args.verify,
             return_report=True,
             timeout=args.timeout,
             progress=bar,
@@ -427,7 +422,7 @@ def _multiply_in_panels(
             )
             with progress(args.quiet) as bar:
                 rounds = panels.run(
-                    session.array, verify=_check_by(args), timeout=args.timeout, progress=bar
+                    session.array, verify=args.verify, timeout=args.timeout, progress=bar
                 )
                 with contextlib.closing(rounds):
                     for (start, stop), report in rounds:

@@ -296,12 +296,12 @@ class Restart:
             except OSError as error:
                 if error.errno not in (errno.EISDIR, errno.ELOOP, errno.EACCES, errno.ENXIO):
                     raise
-                _warn(f"{self.part} cannot be used ({error.strerror}); it is removed")
+                logger.info("%s is removed: %s", self.part, error.strerror)
                 _clear(self.part)
                 continue
             try:
                 if not stat.S_ISREG(os.fstat(number).st_mode):
-                    _warn(f"{self.part} is no file; it is removed")
+                    logger.info("%s is removed: it is no file", self.part)
                     _clear(self.part)
                 else:
                     self._lock(number, fcntl.LOCK_EX)
@@ -335,8 +335,8 @@ class Restart:
         finally:
             os.close(number)
 
-    def _lock(self, number: int, kind: int, patience: float = _PATIENCE) -> None:
-        end = time.monotonic() + patience
+    def _lock(self, number: int, kind: int, patience: float | None = None) -> None:
+        end = time.monotonic() + (_PATIENCE if patience is None else patience)
         while True:
             try:
                 fcntl.flock(number, kind | fcntl.LOCK_NB)

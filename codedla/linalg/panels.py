@@ -26,6 +26,7 @@ from codedla.engine.round import Pool, Progress
 from codedla.engine.work import COST, SPARSE_COST
 from codedla.linalg.operands import Checked, as_array, as_operand, plan_product
 from codedla.linalg.product import Product, new_report, reply_dtype, run_product
+from codedla.linalg.verify import worthwhile
 
 __all__ = ["PANEL_SECONDS", "Panels", "automatic_rows", "merge_reports"]
 
@@ -114,14 +115,14 @@ class Panels:
             max((facts.max_abs for facts in self._facts), default=0.0),
             math.hypot(*(facts.norm for facts in self._facts)),
         )
-        model = Checked(self._a[slice(*tallest)], together)
-        self.plan = plan_product(model, self._b, pool, operation=operation, **options)
+        self._model = Checked(self._a[slice(*tallest)], together)
+        self.plan = plan_product(self._model, self._b, pool, operation=operation, **options)
 
     def run(
         self,
         out: NDArray[Any],
         *,
-        verify: str = "off",
+        verify: str = "auto",
         timeout: float | None = None,
         progress: Progress | None = None,
     ) -> Generator[tuple[Range, Report], None, None]:
@@ -141,6 +142,9 @@ class Panels:
         """
         end = None if timeout is None else time.monotonic() + positive(timeout, "timeout")
         plan, keys = self.plan, resident_keys(self.plan.code, self.pool)
+        if verify == "auto":
+            # Once for all, also for a low last panel.
+            verify = "locate" if worthwhile(plan, self._model, self._b) else "off"
         _, inner, cols = plan.shape
         grid = plan.grid
         dtype = reply_dtype(plan)
