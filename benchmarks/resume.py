@@ -2,9 +2,9 @@
 
 Each run starts a product in panels by ``codedla matmul ... --ranks R``, kills rank 0 with SIGKILL
 at a random moment (four in five while panels are computed, one in five from the very start of the
-command to its end), and starts the same command with ``--resume`` and another number of ranks. The product is compared with NumPy's; the panels that
-the second command computed must be exactly those that the journal did not have; neither process,
-shared-memory file nor temporary file may be left.
+command to its end), and starts the same command with ``--resume`` and another number of ranks. The
+product is compared with NumPy's; the panels that the second command computed must be exactly those
+that the journal did not have; no process, shared-memory file or temporary file may be left.
 
     python benchmarks/resume.py [--runs 50] [--size 600] [--panels 20] [--ranks 5] [--seed 1]
 """
@@ -162,11 +162,11 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=5)
     parser.add_argument("--delay", type=float, default=0.05, help="seconds of sleep in every task")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--quick", action="store_true", help="three runs of a small product")
+    parser.add_argument("--quick", action="store_true", help="two runs of a small product")
     parser.add_argument("--json", metavar="FILE", help="write the figures")
     args = parser.parse_args()
     if args.quick:
-        args.runs, args.size, args.panels = 3, 120, 10
+        args.runs, args.size, args.panels = 2, 120, 10
     draw = random.Random(args.seed)
     memory = shared_memory()
     rows = []

@@ -40,6 +40,9 @@ __all__ = ["plan_for", "run_product", "serve_product"]
 #: ended from outside: for starting, reading and writing.
 _MARGIN = 60.0
 
+#: Seconds that a command takes besides the product, at the least: starting Python and MPI.
+_OVERHEAD = 1.0
+
 #: The journal is written anew after every panel.
 _MOST_PANELS = 10_000
 
@@ -349,6 +352,7 @@ def _enter_mpi(
 
 def _multiply(args: argparse.Namespace, task: _Task, pool: Any) -> None:
     pool.trace = args.trace is not None or args.timeline is not None
+    pool.overhead = _OVERHEAD
     if task.in_panels:
         report, reports = _multiply_in_panels(args, task, pool)
     else:

@@ -177,7 +177,12 @@ class Restart:
         """Lend the product to be completed; what is finished when the block fails is kept."""
         number = self._claim()
         try:
-            session = self._begin(number, shape, np.dtype(dtype), resume=resume)
+            try:
+                session = self._begin(number, shape, np.dtype(dtype), resume=resume)
+            except BaseException:
+                if os.fstat(number).st_size == 0:
+                    self.part.unlink(missing_ok=True)  # made by this run, and of no use
+                raise
             try:
                 yield session
             finally:

@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from codedla.blocks import Split
@@ -33,6 +34,9 @@ __all__ = ["PANEL_SECONDS", "Panels", "automatic_rows", "merge_reports"]
 PANEL_SECONDS = 10.0
 """What a panel should take: far more than its round costs, little to lose."""
 MOST_PANELS = 64
+LENT_BYTES = 1 << 28
+"""Panels up to this size are the caller's memory: no late reply ends up in finished rows. Larger
+ones, in files that may be larger than memory, are received in place as a whole product is."""
 
 Range = tuple[int, int]
 
@@ -144,7 +148,9 @@ class Panels:
         plan, keys = self.plan, resident_keys(self.plan.code, self.pool)
         if verify == "auto":
             # Once for all, also for a low last panel.
-            verify = "locate" if worthwhile(plan, self._model, self._b) else "off"
+            verify = (
+                "locate" if worthwhile(plan, self._model, self._b, self.pool.overhead) else "off"
+            )
         _, inner, cols = plan.shape
         grid = plan.grid
         dtype = reply_dtype(plan)
@@ -160,11 +166,14 @@ class Panels:
                     # Said once, before the first.
                     warnings=() if index else plan.warnings,
                 )
+                rows = target[start:stop]
+                if rows.nbytes <= LENT_BYTES:
+                    rows = np.asarray(rows)  # no memory map any more
                 _, report = run_product(
                     Product(panel, self.pool, keys_b=keys, encoder_b=encoder),
                     a,
                     self._b,
-                    out=target[start:stop],
+                    out=rows,
                     verify=verify,
                     timeout=None if end is None else max(end - time.monotonic(), 1e-3),
                     progress=_shifted(progress, index, len(self.ranges)),

@@ -730,6 +730,20 @@ def test_sigterm_at_the_master_alone(tmp_path, big, program):
 
 @jobs
 @pytest.mark.jobs
+def test_time_lines_of_a_product_in_panels(tmp_path, big, program):
+    done = program(*WORDS, "--ranks", 4, "--trace", "t.json", "--report", "r.json", "--verify")
+    assert (done.code, done.err) == (0, "")
+    assert check(tmp_path, big) == {"total": 20, "resumed": 0, "computed": 20}
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["verified"] == "locate"
+    assert "20 panels, 0 of an earlier run" in done.out
+    bars = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    computed = [bar for bar in bars if bar["name"].startswith("compute")]
+    assert len(computed) >= 20 * report["threshold"]
+
+
+@jobs
+@pytest.mark.jobs
 def test_two_jobs_for_one_output(tmp_path, big, program):
     job = Job(tmp_path, *WORDS, "--ranks", 4, *SLOW, "--report", "r.json")
     job.wait_for(tmp_path / JOURNAL, 1)
