@@ -42,3 +42,12 @@ def test_rounds(tmp_path):
     late = {row["case"]: row["round"] for row in figures["rows"] if row["late"]}
     assert late["mds"] < late["uncoded"]
     assert "round ms" in text
+
+
+def test_resume(tmp_path):
+    text, figures = run("resume.py", tmp_path)
+    summary = figures["summary"]
+    assert summary["runs"] == summary["good"] == summary["correct"] == 2
+    assert summary["panels_saved"] == summary["panels_resumed"]
+    assert (summary["files_left"], summary["processes_left"]) == (0, 0)
+    assert "then --resume" in text
