@@ -33,8 +33,9 @@ def error_of(call):
 
 def interrupted(pool):
     """Multiply until a signal comes; it comes anywhere, also while an order is being sent."""
-    threading.Timer(random.random() * 0.012, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
+        # Inside: the signal may come before start() has returned.
+        threading.Timer(random.random() * 0.012, os.kill, (os.getpid(), signal.SIGINT)).start()
         for _ in range(1000):
             codedla.matmul(A, B, pool=pool, tolerate=1)
     except KeyboardInterrupt:
