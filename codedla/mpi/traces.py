@@ -29,7 +29,7 @@ _HERE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 _SEGMENT = re.compile(r"/dev/shm/(?:mpich_shm_|sm_segment\.|vader_segment\.|codedla)\S+")
 #: Open MPI numbers the segments of one job after a common name.
 _NUMBERED = re.compile(r"(/dev/shm/(?:sm|vader)_segment\..+\.)\d+$")
-_SESSION = re.compile(r"(?:ompi|prte|openmpi-sessions)[.-][\w.@-]+")
+_SESSION = re.compile(r"(?:ompi|prted?|prterun|openmpi-sessions)[.-][\w.@-]+")
 
 _PREFIX = "codedla-job-"
 #: A folder may be younger than its lock: leave it alone for so many seconds.

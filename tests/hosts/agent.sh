@@ -1,0 +1,3 @@
+#!/bin/sh
+# Stand in for ssh: agent.sh [options] HOST COMMAND...
+exec "${CODEDLA_HOSTS_PYTHON:-python3}" "$(dirname "$0")/hosts.py" rsh "$@"
