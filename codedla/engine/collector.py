@@ -188,6 +188,7 @@ class Collector:
     def extra(self, share: int, worker: int | None = None) -> bool:
         """Record a reply that was being received when the round finished; tell if it is used."""
         worker = share if worker is None else worker
+        self._free(worker, share)
         if share not in self._wanted or worker in self.wrong:
             return False
         self._take(share, worker)

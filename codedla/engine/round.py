@@ -142,6 +142,8 @@ class Outcome:
     """
 
     began: float = 0.0
+    lost: list[int] = field(default_factory=list)
+    """Workers found lost or silent in this round for the first time."""
     encode: float = 0.0
     send: float = 0.0
     wait: float = 0.0
@@ -160,6 +162,8 @@ class Pool(Protocol):
     n_workers: int
     trace: bool
     """Whether rounds note what takes how long on which rank."""
+    overhead: float
+    """Seconds that the job takes besides its products: what costs little is seen against them."""
 
     def run(self, job: Round) -> Outcome:
         """Run one round until its collector says finish.

@@ -93,7 +93,6 @@ def run_product(
     verify: str = "off",
     timeout: float | None = None,
     progress: Progress | None = None,
-    beside: float = 0.0,
 ) -> tuple[Array, Report]:
     """Run a planned product.
 
@@ -103,9 +102,6 @@ def run_product(
     a, b : Checked
     out, verify, timeout, progress
         As in :func:`codedla.matmul`.
-    beside : float
-        Seconds that the caller spends on other things, in comparison with which
-        ``verify="auto"`` sees what a check costs.
 
     Returns
     -------
@@ -132,7 +128,7 @@ def run_product(
         return empty, report
     replies = reply_dtype(plan)
     buffer = _result_buffer(plan, replies, _apart(out, a, b))
-    mode = _verification(verify, plan, a, b, beside)
+    mode = _verification(verify, product, a, b)
     checker = ReplyCheck(plan, a, b) if mode == "locate" else None
     decoder = make_decoder(plan.code, buffer, replies)
     collector = Collector(
@@ -163,8 +159,11 @@ def run_product(
     result = _settle(plan, decoder, out)
     _judge(report, plan, collector, a, b, decoder.output, mode)
     for rank, reason in sorted(report.lost.items()):
-        text = f"rank {rank} was lost ({reason}); the product was completed all the same"
+        fate = "not used" if rank in report.wrong else "lost"
+        text = f"rank {rank} was {fate} ({reason}); the product was completed all the same"
         report.warnings.append(text)
+        if rank - 1 in outcome.lost or rank in report.wrong:
+            warnings.warn(text, CodedlaWarning, stacklevel=4)
     return result, report
 
 
@@ -189,10 +188,10 @@ def _check_options(plan: Plan, out: Any, verify: str, progress: Progress | None)
         raise UsageError("out must be writeable; got a read-only array")
 
 
-def _verification(verify: str, plan: Plan, a: Checked, b: Checked, beside: float) -> str:
+def _verification(verify: str, product: Product, a: Checked, b: Checked) -> str:
     """Return what is checked: "off", "freivalds" or "locate"."""
     if verify == "auto":
-        return "locate" if worthwhile(plan, a, b, beside) else "off"
+        return "locate" if worthwhile(product.plan, a, b, product.pool.overhead) else "off"
     return verify
 
 

@@ -30,8 +30,9 @@ class Link:
         unanswered (0.0: none is).
     doubts : int
         How often in a row the worker has been found too long without a sign of life.
-    frozen, overdue : bool
-        No sign of life for too long; no answer to the order within the deadline.
+    frozen, overdue, mourned : bool
+        No sign of life for too long; no answer to the order within the deadline; a round has
+        reported one of these, or the worker's loss, already.
     """
 
     def __init__(self, worker: int, control: MPI.Comm, data: MPI.Comm) -> None:
@@ -51,6 +52,7 @@ class Link:
         self.pinged = 0.0
         self.doubts = 0
         self.frozen = self.overdue = False
+        self.mourned = False
 
     def __str__(self) -> str:
         # The host is known from the greeting, which may still be on its way.

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from codedla.engine.collector import Instruction
 from codedla.engine.round import SILENCE, Operand, Outcome, Round
 from codedla.errors import PoolClosed, UsageError, WorkerError
-from codedla.mpi import wire
+from codedla.mpi import wire, world
 from codedla.mpi.clock import Clock
 from codedla.mpi.link import Link, Receipt, Running
 from codedla.mpi.signals import Postponed
@@ -94,7 +94,9 @@ class Master:
         self._tracer: Tracer | None = None
         self._turn = threading.RLock()
         self._postponed: Postponed | None = None
+        only_host = world.only_host()
         for link in self.links:
+            link.host = only_host
             link.inbox.post()
         self._host = socket.gethostname().encode()
         self._ended = threading.Event()
@@ -208,6 +210,10 @@ class Master:
         began = time.perf_counter()
         job.decoder.finish(job.collector.responders)
         end = time.perf_counter()
+        for worker in sorted({*job.collector.lost_workers, *job.collector.silent_workers}):
+            if not self.links[worker].mourned:
+                self.links[worker].mourned = True
+                outcome.lost.append(worker)
         if self._tracer is not None:
             self._tracer.span(-1, "decode", began, end)
             self._tracer.end(self.links, decided)
@@ -542,6 +548,7 @@ class Master:
         """Note that a worker is alive."""
         if not link.sign_of_life():
             return
+        link.mourned = False
         logger.warning("%s is back", link)
         running = self._job
         if running is not None and running.open and not link.overdue:

@@ -55,6 +55,8 @@ class MPIPool:
     n_workers : int
     trace : bool
         Whether rounds note what takes how long on which rank; set it on rank 0.
+    overhead : float
+        Seconds that the job takes besides its products; ``verify="auto"`` sees checks against it.
     clean : bool
         After the end: whether every rank left in order, so that ``MPI_Finalize`` is safe.
 
@@ -80,6 +82,7 @@ class MPIPool:
         self.threads = whole_number(threads, "threads", least=1)
         self.deadline = None if deadline is None else positive(deadline, "deadline")
         self.clean = True
+        self.overhead = 0.0
         self._comm = comm
         self._workers = frozenset(world.ranks_in_world(comm)[1:])
         self._channels: tuple[Any, Any] | None = None

@@ -35,6 +35,7 @@ __all__ = [
     "install_abort_hook",
     "launcher_gone",
     "note_exit",
+    "only_host",
     "ranks_in_world",
     "skip_finalize",
 ]
@@ -126,6 +127,17 @@ def ranks_in_world(comm: MPI.Comm) -> list[int]:
 def fault_tolerant() -> bool:
     """Tell whether the loss of a rank leaves the others alive and is reported to them."""
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - Open MPI's name
+
+
+def only_host() -> str:
+    """Return the name of this host when the launcher started all ranks here, else nothing."""
+    for here, everywhere in (
+        ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),
+        ("MPI_LOCALNRANKS", "PMI_SIZE"),
+    ):
+        if here in os.environ and os.environ[here] == os.environ.get(everywhere):
+            return socket.gethostname()
+    return ""
 
 
 def launcher_gone() -> bool:

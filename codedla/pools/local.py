@@ -31,9 +31,12 @@ class LocalPool:
     ----------
     trace : bool
         Whether rounds note what takes how long on which rank.
+    overhead : float
+        Seconds that the job takes besides its products; ``verify="auto"`` sees checks against it.
     """
 
     trace = False
+    overhead = 0.0
 
     def __init__(self, n_workers: int, faults: Iterable[Fault] = ()) -> None:
         self.n_workers = n_workers = whole_number(n_workers, "a pool's number of workers", least=1)
@@ -42,6 +45,7 @@ class LocalPool:
         self.plans = [FaultPlan(self.faults, worker) for worker in range(n_workers)]
         self._resident: dict[tuple[int, int], Any] = {}
         self._last_key = 0
+        self._mourned: set[int] = set()
         self._closed = False
 
     def __enter__(self) -> Any:
@@ -115,6 +119,12 @@ class LocalPool:
         if job.progress is not None:
             job.progress(len(collector.responders), collector.needed, len(job.shares))
         return instruction
+
+    def mourn(self, job: Round, outcome: Outcome) -> None:
+        """Note whom this round lost and earlier ones had not."""
+        away = {*job.collector.lost_workers, *job.collector.silent_workers}
+        outcome.lost = sorted(away - self._mourned)
+        self._mourned |= away
 
     def note_span(
         self, outcome: Outcome, worker: int, kind: str, start: float, end: float, share: int = -1

@@ -41,6 +41,7 @@ class SerialPool(LocalPool):
         decided = time.perf_counter()
         job.decoder.finish(job.collector.responders)
         end = time.perf_counter()
+        self.mourn(job, outcome)
         self.note_span(outcome, -1, "decode", decided - start, end - start)
         outcome.decode = outcome.after_threshold = end - decided
         outcome.total = end - start

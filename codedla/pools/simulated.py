@@ -81,6 +81,7 @@ class SimulatedPool(LocalPool):
         self.clock += simulation.now
         if instruction is not Instruction.FINISH:
             raise job.collector.failure()
+        self.mourn(job, simulation.outcome)
         job.decoder.finish(job.collector.responders)
         return simulation.outcome
 
