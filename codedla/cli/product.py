@@ -309,10 +309,10 @@ def _job_code(result: JobResult, args: argparse.Namespace) -> int:
         say("interrupted" if result.signal == signal.SIGINT else "terminated")
         return result.code
     if result.deserter is not None:
-        say(
-            f"error: rank {result.deserter} ended before the job had a result (a rank out of "
-            "memory ends so, for instance); take fewer ranks, and try codedla doctor"
-        )
+        say(f"error: {result.reason}; take fewer ranks, and try codedla doctor")
+        return 1
+    if result.reason:
+        say(f"error: {result.reason}; codedla doctor tells what this MPI tolerates")
         return 1
     if result.hung:
         say(f"error: the job did not end within {args.timeout + _MARGIN:.0f} s and was stopped")

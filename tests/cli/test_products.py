@@ -46,7 +46,7 @@ def test_summary_report_and_json(program, matrices, tmp_path):
     report = json.loads(done.out)
     assert report == json.loads((tmp_path / "r.json").read_text())
     assert report["schema"] == "codedla.report/1"
-    assert (report["n_workers"], report["verified"]) == (3, "freivalds")
+    assert (report["n_workers"], report["verified"]) == (3, "locate")
     check(tmp_path, matrices)
     again = program(*PRODUCT, "--ranks", 4)
     assert again.code == 2
@@ -107,21 +107,35 @@ def test_lost_rank(program, matrices, tmp_path, fault):
 
 
 @survives_kills
-def test_too_many_lost_ranks(program, matrices, tmp_path):
+def test_more_lost_ranks_than_tolerated(program, matrices, tmp_path):
     faults = ("--inject", "kill:1:0", "--inject", "kill:2:0")
+    done = program(*PRODUCT, "--ranks", 4, *faults, "--code", "mds", "--tolerate", 1, timeout=60)
+    assert done.code == 0, done.err
+    check(tmp_path, matrices)
+
+
+@survives_kills
+def test_all_ranks_lost(program, matrices, tmp_path):
+    faults = [word for rank in (1, 2, 3) for word in ("--inject", f"kill:{rank}:0")]
     done = program(*PRODUCT, "--ranks", 4, *faults, "--code", "mds", "--tolerate", 1, timeout=60)
     assert done.code == 3
     (line,) = done.error_lines
     assert "needs any 2 of 3 workers" in line
+    assert all(f"rank {rank}" in line for rank in (1, 2, 3))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["A.npy", "B.npy"]
 
 
 def test_wrong_numbers_are_found(program, matrices, tmp_path):
     words = ("--ranks", 4, "--inject", "corrupt:1:1", "--code", "uncoded", "--verify")
-    done = program(*PRODUCT, *words, timeout=60)
+    done = program(*PRODUCT, *words, "freivalds", timeout=60)
     assert done.code == 4
     assert len(done.error_lines) == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["A.npy", "B.npy"]
+    done = program(*PRODUCT, *words, "--report", "r.json", timeout=60)
+    assert done.code == 0, done.err
+    assert "rank 1" in done.err
+    assert json.loads((tmp_path / "r.json").read_text())["wrong"] == [1]
+    check(tmp_path, matrices)
 
 
 def test_a_workers_own_error_names_its_rank(program, matrices, tmp_path):

@@ -730,12 +730,16 @@ def test_sigterm_at_the_master_alone(tmp_path, big, program):
 
 @jobs
 @pytest.mark.jobs
-def test_time_lines_of_a_product_in_panels(tmp_path, big, program):
-    done = program(*WORDS, "--ranks", 4, "--trace", "t.json", "--report", "r.json", "--verify")
-    assert (done.code, done.err) == (0, "")
+def test_panels_with_a_lying_rank_and_time_lines(tmp_path, big, program):
+    words = ("--trace", "t.json", "--report", "r.json", "--verify", "--inject", "corrupt:1:1")
+    done = program(*WORDS, "--ranks", 4, *words)
+    assert done.code == 0, done.err
+    # Said once, not once for every panel.
+    (line,) = done.err.splitlines()
+    assert "rank 1 was not used" in line
     assert check(tmp_path, big) == {"total": 20, "resumed": 0, "computed": 20}
     report = json.loads((tmp_path / "r.json").read_text())
-    assert report["verified"] == "locate"
+    assert (report["verified"], report["wrong"]) == ("locate", [1])
     assert "20 panels, 0 of an earlier run" in done.out
     bars = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     computed = [bar for bar in bars if bar["name"].startswith("compute")]
