@@ -172,10 +172,13 @@ def _worker(words: list[str]) -> int:
 
 def _set_up(args: argparse.Namespace) -> None:
     """Route warnings and the log to stderr as the options say."""
+    said: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if not args.quiet:
-            warn(str(message) if issubclass(category, CodedlaWarning) else f"{message}")
+        # Once, also when every panel of a product gives the same reason.
+        if not args.quiet and str(message) not in said:
+            said.add(str(message))
+            warn(str(message))
 
     warnings.showwarning = show
     warnings.simplefilter("always", CodedlaWarning)
