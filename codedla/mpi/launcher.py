@@ -63,10 +63,37 @@ class Launcher:
         if self.ulfm:
             return "a lost worker is reported at once and the job goes on"
         if self.kind == "openmpi":
-            return "a lost worker is noticed by its deadline and the job goes on"
+            return "a lost worker is noticed by its silence and the job goes on"
         if self.kind in ("mpich", "intelmpi"):
             return "a hung worker is tolerated; a killed one ends the job"
         return "unknown: a lost worker may end the job"
+
+    def losses(self) -> dict[str, tuple[bool | None, str]]:
+        """What a job tolerates: whether (None: not known), and what happens."""
+        again = "--resume goes on from what is finished"
+        master = (False, f"the job ends, with a code other than 0; {again}")
+        silent = (True, "noticed by its silence; its share is computed by the others")
+        if self.kind == "openmpi":
+            killed = "noticed at once; its share is computed by the others"
+            return {
+                "killed worker": (True, killed) if self.ulfm else silent,
+                "frozen worker": silent,
+                "lost node": (False, f"a cut link is, but not a daemon that ends; {again}"),
+                "dead master": master,
+            }
+        if self.kind in ("mpich", "intelmpi"):
+            slurm = "; srun --mpi=pmi2 --no-kill -K0 tolerates it" if self.kind == "mpich" else ""
+            ends = (False, f"the launcher ends the whole job; {again}{slurm}")
+            return {
+                "killed worker": ends,
+                "frozen worker": silent,
+                "lost node": ends,
+                "dead master": master,
+            }
+        unknown = (None, "not known of this launcher")
+        return dict.fromkeys(("killed worker", "frozen worker", "lost node"), unknown) | {
+            "dead master": master
+        }
 
 
 def find_launcher() -> Launcher | None:

@@ -79,7 +79,8 @@ _REMARK_BLOCK = re.compile(
     re.I,
 )
 _REMARK_LINE = re.compile(
-    rb"^\[warn\] Epoll |pmix_ptl_base: send_msg: write failed"
+    rb"^\[(?:proxy|mpiexec|mpirun)(?::\d+)?@\S+\] "
+    rb"|^\[warn\] Epoll |pmix_ptl_base: send_msg: write failed"
     rb"|^Abort\(\d+\) on node \d+ |^abort is in progress\.\.\.hit ctrl-c"
     rb"|^mpi(?:run|exec): .*(?:exited on signal|forcibly)"
     rb"|^=+\s*$|^=   (?:BAD TERMINATION|PID |RANK |EXIT CODE|EXIT STRING|CLEANING UP|YOU CAN)"
