@@ -151,12 +151,23 @@ def write(path: Path, fresh: Path, header: Mapping[str, Any], entries: Iterable[
         The journal, and a name beside it under which the new one is written first.
     header, entries
         See :func:`encode`.
+
+    Raises
+    ------
+    OSError
+        The disk is full, for instance; the old journal is still there.
     """
-    with fresh.open("wb") as stream:
-        stream.write(encode(header, entries))
-        stream.flush()
-        os.fsync(stream.fileno())
-    fresh.replace(path)
+    try:
+        with fresh.open("wb") as stream:
+            stream.write(encode(header, entries))
+            stream.flush()
+            os.fsync(stream.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            fresh.unlink()
+        what = f"the journal cannot be written ({error.strerror})"
+        raise OSError(error.errno, what, str(path)) from error
     sync_folder(path.parent)
 
 

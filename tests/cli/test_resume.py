@@ -6,6 +6,7 @@ import contextlib
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,6 +120,7 @@ def test_a_full_disk_leaves_the_last_journal(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="No space"):
         journal.write(path, fresh, HEADER, ENTRIES[:3])
     assert journal.read(path).entries == ENTRIES[:2]
+    assert not fresh.exists()
 
 
 # ---------------------------------------------------------------- what is on disk
@@ -744,6 +746,37 @@ def test_panels_with_a_lying_rank_and_time_lines(tmp_path, big, program):
     bars = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     computed = [bar for bar in bars if bar["name"].startswith("compute")]
     assert len(computed) >= 20 * report["threshold"]
+
+
+def can_mount() -> bool:
+    """Whether a file system of this test's own can be mounted."""
+    if os.geteuid() != 0 or os.sysconf("SC_PAGE_SIZE") != 4096 or not shutil.which("unshare"):
+        return False
+    words = ["unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=4k none /mnt"]
+    return subprocess.run(words, capture_output=True, check=False).returncode == 0
+
+
+@jobs
+@pytest.mark.jobs
+@pytest.mark.root
+@pytest.mark.skipif(not can_mount(), reason="cannot mount a small file system")
+def test_a_full_disk(tmp_path, big, program):
+    """The product and one journal fit, a second journal beside the first does not."""
+    (tmp_path / "d").mkdir()
+    kept = "cp -a d kept; umount d; cp -a kept/. d"
+    script = f'mount -t tmpfs -o size=100k none d; "$@"; code=$?; {kept}; exit $code'
+    before = ("unshare", "-m", "sh", "-c", script, "sh")
+    words = ("matmul", "A.npy", "B.npy", "-o", "d/C.npy", "--panel-rows", 12, "--report", "r.json")
+    done = program(*words, "--ranks", 3, before=before)
+    assert done.code == 1
+    (line,) = done.error_lines
+    assert "journal cannot be written (No space left on device)" in line
+    assert "1 of 20 panels are safe" in done.err
+    done = program(*words, "--ranks", 3, "--resume")
+    assert (done.code, done.err) == (0, "")
+    np.testing.assert_allclose(np.load(tmp_path / "d" / "C.npy"), big, atol=1e-11)
+    assert json.loads((tmp_path / "r.json").read_text())["panels"]["resumed"] == 1
+    assert leftovers(tmp_path / "d") == []
 
 
 @jobs
