@@ -53,7 +53,7 @@ class Report:
     error_estimate : float or None
         Expected relative error of the product; 0.0 for exact integers, None when unknown.
     verified : str
-        "off", or the check that the product passed.
+        "off", or the check that the product passed; "partly" when not all panels passed the same.
     warnings : list of str
     events : list of Event
         What happened, in order.
