@@ -18,7 +18,7 @@ MPI_SETTINGS := PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
   OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=^ucx OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check check-fast test-serial test-mpi kernels bench docs clean
+.PHONY: help demo test check check-fast test-serial test-mpi chaos kernels bench docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
@@ -46,6 +46,9 @@ test-mpi: $(VENV)/.dev
 
 kernels: $(VENV)/.dev  ## compile the kernels again
 	$(PY) setup.py --quiet build_ext --inplace --force
+
+chaos: $(VENV)/.dev  ## random products with random faults, simulated and on real ranks
+	$(PY) tests/chaos.py --simulated 500 --ranks-runs 12
 
 bench: $(VENV)/.dev  ## run all benchmarks (ten minutes; JSON in this directory)
 	@for script in $(filter-out $(wildcard benchmarks/_*.py),$(wildcard benchmarks/*.py)); do \
