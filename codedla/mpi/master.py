@@ -461,7 +461,9 @@ class Master:
         if self._tracer is not None:
             self._tracer.replied(link, answer, share)
         if share not in collector.missing or worker in collector.wrong:
-            collector.reply(share, worker)
+            instruction = collector.reply(share, worker)
+            if instruction is not Instruction.DROP:
+                running.instruct(instruction, worker, "back")
             return
         if self._rival(link, share) is not None:
             decoder.release(share, arriving=True)
@@ -643,12 +645,17 @@ class Master:
         for link in self.links:
             if link.gone is None:
                 self._order(link, Message(Kind.STOP))
-        # Who is known to be frozen need not be waited for.
+        # Who is known to be frozen need not be waited for. What was not taken from an order's
+        # payload by now never will be, and would keep MPI_Finalize waiting.
         self._until(
-            lambda: all(k.said_bye or k.frozen or k.gone is not None for k in self.links), GRACE
+            lambda: all(
+                (k.said_bye and not k.sends) or k.frozen or k.gone is not None for k in self.links
+            ),
+            GRACE,
         )
         silent = [k for k in self.links if not k.said_bye and k.gone is None]
-        self.clean = self.clean and not silent
+        stuck = any(k.sends for k in self.links if k.gone is None)
+        self.clean = self.clean and not silent and not stuck
         for link in self.links:
             if link.gone is None:
                 farewell = Message(Kind.LEAVE)

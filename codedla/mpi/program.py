@@ -59,11 +59,18 @@ def run(
     """
     mpi = world.import_mpi(finalize=False)
     comm = mpi.COMM_WORLD
-    signal.signal(signal.SIGTERM, _terminate)
+    world.install_abort_hook(comm)
+    if comm.Get_rank() == 0 or not world.fault_tolerant():
+        signal.signal(signal.SIGTERM, _terminate)
+    else:
+        # A worker that is told to go is a loss like any other.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     manager = None
+    met = False
     try:
         manager = MPIPool(comm, faults, threads, deadline)
         pool = manager.__enter__()
+        met = True
         if pool is None:
             _leave(0, clean=manager.clean)
             return 0
@@ -72,10 +79,21 @@ def run(
     except CodedlaError as error:
         code = _say(comm, f"error: {error}", error.exit_code)
     except KeyboardInterrupt:
+        if not met:
+            raise
         code = _say(comm, "interrupted", INTERRUPTED)
+    except SystemExit as stop:
+        if not met:
+            raise
+        code = world.note_exit(stop)
+        if not isinstance(stop.code, int | None):
+            print(stop.code, file=sys.stderr)
     except _Terminated:
         code = _say(comm, "terminated", TERMINATED)
     except Exception:
+        if not met:
+            # The others wait for this rank, or it for them: the abort hook ends the job.
+            raise
         code = 1
         world.report_exception(comm.Get_rank())
     clean = True

@@ -51,6 +51,8 @@ TAG_DATA = 2
 _OPERANDS_AT = 16
 _OPERAND_WORDS = 8
 _MARKS_AT = 10
+_WASTE = 8192
+"""Elements (of 16 bytes at most) of the memory that unwanted messages are received into."""
 _DTYPES = tuple(
     np.dtype(t) for t in ("f4", "f8", "c8", "c16", "i4", "i8", "u1", "u8", "f2", "i2", "i1")
 )
@@ -281,10 +283,9 @@ class Incoming:
         """Allocate the arrays that will be received."""
         return [np.empty(shape, dtype) for shape, dtype in self._layouts()]
 
-    @property
-    def messages(self) -> int:
-        """Number of messages that the arrays come in."""
-        return sum(pieces(shape) for shape, _ in self._layouts())
+    def messages(self) -> list[tuple[int, np.dtype]]:
+        """Return how many elements, of which dtype, each message that the arrays come in has."""
+        return [(size, dtype) for shape, dtype in self._layouts() for size in pieces(shape)]
 
     def _layouts(self) -> list[tuple[tuple[int, ...], np.dtype]]:
         """Return shape and dtype of each array."""
@@ -326,16 +327,18 @@ def pack(arrays: Iterable[NDArray[Any]]) -> bytes:
 # -- transfers -----------------------------------------------------------------------------------
 
 
-def pieces(shape: tuple[int, ...]) -> int:
-    """Return the number of messages, each below the element limit, that an array takes."""
+def pieces(shape: tuple[int, ...]) -> list[int]:
+    """Return the elements of each message, all below the element limit, that an array comes in."""
     *above, length = shape
     if 0 in shape:
-        return 0
+        return []
     if not above:
-        return -(-length // ELEMENT_LIMIT)
+        whole, rest = divmod(length, ELEMENT_LIMIT)
+        return [ELEMENT_LIMIT] * whole + [rest] * (rest > 0)
     if length > ELEMENT_LIMIT:
         return above[0] * pieces((length,))
-    return -(-above[0] // (ELEMENT_LIMIT // length))
+    whole, rest = divmod(above[0], ELEMENT_LIMIT // length)
+    return [ELEMENT_LIMIT // length * length] * whole + [rest * length] * (rest > 0)
 
 
 class Types:
@@ -389,11 +392,8 @@ class Types:
 class Transfer:
     """Non-blocking messages that belong together, and the memory they use."""
 
-    def __init__(
-        self, requests: list[MPI.Request], keep: Any, *, truncated: bool = False
-    ) -> None:
+    def __init__(self, requests: list[MPI.Request], keep: Any) -> None:
         self._requests = requests
-        self._truncated = truncated
         # MPI writes to or reads from this memory until the requests are complete.
         self._keep = keep
 
@@ -426,25 +426,35 @@ class Transfer:
     def discard(comm: MPI.Comm, rank: int, described: Iterable[Incoming]) -> Transfer:
         """Start receiving, and throwing away, arrays that there is no room for."""
         requests = []
+        waste = np.empty(_WASTE * 16, np.uint8)
         for incoming in described:
-            for _ in range(incoming.messages):
-                requests.append(comm.Irecv([np.empty(1, np.uint8), MPI.BYTE], rank, TAG_DATA))
-        return Transfer(requests, None, truncated=True)
+            for size, dtype in incoming.messages():
+                datatype = _overlapping(size, dtype)
+                requests.append(comm.Irecv([waste, 1, datatype], rank, TAG_DATA))
+                datatype.Free()  # what is under way keeps it
+        return Transfer(requests, waste)
 
     def done(self) -> bool:
         """Make progress; return whether everything is complete."""
         # One Test per request: Testall loses track of the others when one of them fails.
-        while self._requests and self._tested(self._requests[-1]):
+        while self._requests and self._requests[-1].Test():
             self._requests.pop()
         return not self._requests
 
-    def _tested(self, request: MPI.Request) -> bool:
-        try:
-            return bool(request.Test())
-        except MPI.Exception as error:
-            if self._truncated and error.Get_error_class() == MPI.ERR_TRUNCATE:
-                return True  # received as far as there was room, that is, thrown away
-            raise
+
+def _overlapping(size: int, dtype: np.dtype) -> MPI.Datatype:
+    """Return a type of this many elements, of which each :data:`_WASTE` lie in the same memory.
+
+    Receiving fewer elements than are sent would do as well, by the standard, but Open MPI 5 writes
+    all of a large message all the same.
+    """
+    kind = _MPI_TYPES[dtype]
+    whole, rest = divmod(size, _WASTE)
+    stacked = kind.Create_vector(whole, _WASTE, 0)
+    try:
+        return MPI.Datatype.Create_struct([1, rest], [0, 0], [stacked, kind]).Commit()
+    finally:
+        stacked.Free()
 
 
 class Backoff:

@@ -330,7 +330,11 @@ def _describe_error(error: BaseException) -> bytes:
     text = text.encode("ascii", "backslashreplace").decode()
     if len(text) > _TRACEBACK_CHARACTERS:
         text = "[...]\n" + text[-_TRACEBACK_CHARACTERS:]
-    message = f"{type(error).__name__}: {str(error)[:500]}"
+    try:
+        said = str(error)[:500]
+    except Exception:
+        said = "<its text could not be made>"
+    message = f"{type(error).__name__}: {said}"
     return pickle.dumps(
         {"message": message, "traceback": text, "memory": isinstance(error, MemoryError)}
     )

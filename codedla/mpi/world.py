@@ -214,13 +214,14 @@ def skip_finalize() -> None:
     _unclean = True
 
 
-def note_exit(stop: SystemExit) -> None:
-    """Keep the code of a ``sys.exit`` for a process that may have to end by itself."""
+def note_exit(stop: SystemExit) -> int:
+    """Keep, and return, the code of a ``sys.exit`` for a process that may end by itself."""
     global _exit_code
     if stop.code is None or isinstance(stop.code, int):
         _exit_code = stop.code or 0
     else:
         _exit_code = 1
+    return _exit_code
 
 
 def _end_unclean() -> None:

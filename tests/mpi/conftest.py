@@ -58,7 +58,14 @@ def job(tmp_path):
         pytest.skip("no mpirun on this machine")
     results: list[Ended] = []
 
-    def run(script: str, n_ranks: int, *words: object, timeout: float = 60.0, **env: str) -> Ended:
+    def run(
+        script: str,
+        n_ranks: int,
+        *words: object,
+        timeout: float = 60.0,
+        begins: bool = False,
+        **env: str,
+    ) -> Ended:
         folder = tmp_path / f"job{len(results)}"
         folder.mkdir()
         argv = [sys.executable, str(SCRIPTS / script), str(folder), *map(str, words)]
@@ -70,6 +77,7 @@ def job(tmp_path):
                 timeout=timeout,
                 env={"PYTHONPATH": paths, "PYTHONFAULTHANDLER": "1", **env},
                 capture=True,
+                begins=begins,
             )
         )
         for file in sorted(folder.glob("*.json")):
