@@ -176,12 +176,12 @@ def run_command(
             process.wait(limit)
         except subprocess.TimeoutExpired:
             hung = True
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(LONGEST_END)
         finally:
             seconds = time.monotonic() - began
             if process.poll() is None:
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(LONGEST_END)
                 watch.kill()
             code = process.wait()
             watch.stop()
@@ -342,10 +342,13 @@ def _shared_memory() -> set[str]:
 
 
 def _left_in_memory(segments: set[str], before: set[str]) -> list[str]:
-    """Shared-memory files of a job that are still there."""
+    """Remove shared-memory files of a job that are still there; return their names."""
     stems = tuple(m.group(1) for m in map(_NUMBERED.match, segments) if m)
     new = _shared_memory() - before
-    return sorted(path for path in new if path in segments or path.startswith(stems or ("\0",)))
+    left = sorted(path for path in new if path in segments or path.startswith(stems or ("\0",)))
+    for path in left:
+        Path(path).unlink(missing_ok=True)
+    return left
 
 
 def compare(path: Path, expected: np.ndarray) -> bool | None:
