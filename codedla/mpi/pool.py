@@ -59,6 +59,10 @@ class MPIPool:
         Seconds that the job takes besides its products; ``verify="auto"`` sees checks against it.
     clean : bool
         After the end: whether every rank left in order, so that ``MPI_Finalize`` is safe.
+    forget_files : bool
+        Remove the names of MPI's files in /dev/shm once all ranks have met and have opened them,
+        so that not even ``kill -9`` of everybody leaves any; for a communicator of all ranks only,
+        and for programs that do not spawn others.
 
     Raises
     ------
@@ -82,6 +86,7 @@ class MPIPool:
         self.threads = whole_number(threads, "threads", least=1)
         self.deadline = None if deadline is None else positive(deadline, "deadline")
         self.clean = True
+        self.forget_files = False
         self.overhead = 0.0
         self._comm = comm
         self._workers = frozenset(world.ranks_in_world(comm)[1:])
@@ -99,6 +104,8 @@ class MPIPool:
         for channel in (control, data):
             channel.Set_errhandler(MPI.ERRORS_RETURN)
         self._channels = (control, data)
+        if self.forget_files:
+            world.unlink_shared_memory()
         if self._comm.Get_rank() != 0:
             self._serve(control, data)
             return None

@@ -65,10 +65,12 @@ def run(
     else:
         # A worker that is told to go is a loss like any other.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     manager = None
     met = False
     try:
         manager = MPIPool(comm, faults, threads, deadline)
+        manager.forget_files = True
         pool = manager.__enter__()
         met = True
         if pool is None:
@@ -103,6 +105,9 @@ def run(
     if comm.Get_rank() == 0:
         world.flush()
         _write_done(code)
+    elif code:
+        # The master knows nothing of it: in MPI_Finalize this rank would wait for all others.
+        clean = False
     _leave(code, clean=clean)
     return code
 
