@@ -80,8 +80,8 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
         "--deadline",
         type=_positive,
         metavar="SECONDS",
-        help="a worker that has not answered after this long counts as lost, and its share is "
-        "given to another (default: from the times of the others)",
+        help="a worker that has not answered an order after this long has its share given to "
+        "another (default: a living one has all the time it needs, a silent one two seconds)",
     )
     run.add_argument(
         "--verify",

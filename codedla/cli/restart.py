@@ -149,6 +149,8 @@ class Restart:
                 self._lock(number, fcntl.LOCK_EX, patience=0.2)
             except UsageError:
                 return []  # another job's
+            if not self.holds(number):
+                return []  # another job's, which has just ended
             contents = journal.read(self.journal)
             if contents is None or not contents.entries:
                 self.discard()
