@@ -97,6 +97,9 @@ class Ended:
         Processes, shared-memory files and temporary files that stayed behind.
     hung : bool
         It had to be ended.
+    met : float or None
+        Seconds from the start until all ranks had met; None if they never did, or too briefly to
+        be seen.
     """
 
     code: int
@@ -106,6 +109,17 @@ class Ended:
     struck: list[Struck] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     hung: bool = False
+    met: float | None = None
+
+    @property
+    def working(self) -> float:
+        """Seconds from the first strike or from when all had met, whichever came first.
+
+        How long Python takes to start on a busy machine is no matter of the job's.
+        """
+        since = [s.seconds for s in self.struck if s.phase != "absent"]
+        since += [] if self.met is None else [self.met]
+        return self.seconds - min(since, default=0.0)
 
     def phases(self, ranks: range | None = None) -> set[str]:
         """Phases in which processes of these ranks (all by default) were struck."""
@@ -194,7 +208,7 @@ def run_command(
     new = set(os.listdir(folder)) - before - {"tmp.out", "tmp.err", *kept}
     left += sorted(new)
     shutil.rmtree(temporary, ignore_errors=True)
-    return Ended(code, seconds, *text, watch.struck, left, hung)
+    return Ended(code, seconds, *text, watch.struck, left, hung, watch.met)
 
 
 class _Watch:
@@ -217,6 +231,11 @@ class _Watch:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
+
+    @property
+    def met(self) -> float | None:
+        """Seconds from the start until all ranks had met."""
+        return None if self._met is None else self._met - self._began
 
     def stop(self) -> None:
         """End the thread; strikes whose time had not come met nobody."""
