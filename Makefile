@@ -44,6 +44,9 @@ test-mpi: $(VENV)/.dev
 	$(MPI_SETTINGS) mpirun -n 4 $(PY) -m pytest -q --color=no -p no:cacheprovider \
 	  --with-mpi --timeout 60 --timeout-method=thread tests/mpi_unit
 
+test-slurm: $(VENV)/.dev  ## the job scripts on a throw-away Slurm cluster (root; six minutes)
+	CODEDLA_TEST_SLURM=1 $(PY) -m pytest -q --durations=5 tests/slurm
+
 kernels: $(VENV)/.dev  ## compile the kernels again
 	$(PY) setup.py --quiet build_ext --inplace --force
 
@@ -58,7 +61,7 @@ docs: $(VENV)/.dev  ## check the links of all pages and render them to build/doc
 	$(PY) docs/build.py build/docs
 
 clean:  ## remove everything that was made here
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) $(VENV)-mpich* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .import_linter_cache
 	rm -f codedla/_kernels/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
