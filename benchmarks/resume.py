@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import statistics
 import subprocess
@@ -23,6 +24,7 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -51,15 +53,13 @@ def marked(mark: str) -> dict[int, set[bytes]]:
     return found
 
 
-def shared_memory() -> set[str]:
-    """Shared-memory files that no living process uses."""
-    if not os.path.isdir("/dev/shm"):
-        return set()
-    names = set(os.listdir("/dev/shm"))
-    for pid in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError):  # ended meanwhile, or another user's
+def shared_memory(pids: Iterable[int]) -> set[str]:
+    """Shared-memory files that these processes use."""
+    names = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):  # ended meanwhile
             text = Path(f"/proc/{pid}/maps").read_text(errors="replace")
-            names -= {name for name in names if name in text}
+            names.update(re.findall(r"/dev/shm/\S+", text))
     return names
 
 
@@ -90,7 +90,9 @@ def run_once(
     while computing and not (folder / ".C.npy.codedla-part").exists() and first.poll() is None:
         time.sleep(0.002)
     time.sleep(after)
-    masters = [pid for pid, words in marked(mark).items() if words & RANK_0]
+    processes = marked(mark)
+    segments = shared_memory(processes)
+    masters = [pid for pid, words in processes.items() if words & RANK_0]
     for pid in masters:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -121,6 +123,7 @@ def run_once(
         "code": second.returncode,
         "seconds": [killed, resumed],
         "processes": len(marked(mark)),
+        "segments": sorted(filter(os.path.exists, segments)),
         "error": None,
         "resumed": None,
         "computed": None,
@@ -150,6 +153,7 @@ def good(row: dict[str, Any], panels: int) -> bool:
         and counted
         and row["told"] == (row["saved"] > 0)
         and not row["processes"]
+        and not row["segments"]
         and not row["files"]
     )
 
@@ -168,7 +172,6 @@ def main() -> int:
     if args.quick:
         args.runs, args.size, args.panels = 2, 120, 10
     draw = random.Random(args.seed)
-    memory = shared_memory()
     rows = []
     with tempfile.TemporaryDirectory(prefix="codedla-resume-") as name:
         folder = Path(name)
@@ -194,7 +197,6 @@ def main() -> int:
                 f"{'' if row['good'] else '  <-- ' + str(row)}",
                 file=sys.stderr,
             )
-    left = sorted(shared_memory() - memory)
     summary = {
         "runs": len(rows),
         "good": sum(row["good"] for row in rows),
@@ -205,7 +207,7 @@ def main() -> int:
         "panels_resumed": sum(row["resumed"] or 0 for row in rows),
         "processes_left": sum(row["processes"] for row in rows),
         "files_left": sum(len(row["files"]) for row in rows),
-        "shared_memory_left": left,
+        "shared_memory_left": sum(len(row["segments"]) for row in rows),
     }
     times = [row["seconds"] for row in rows]
     table = [(name.replace("_", " "), str(value)) for name, value in summary.items()]
