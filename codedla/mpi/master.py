@@ -564,8 +564,13 @@ class Master:
         running.watched = now
         events = len(running.outcome.events)
         for link in self.links:
-            if link.gone is None and link.busy_round:
+            if link.gone is not None:
+                continue
+            if link.busy_round:
                 self._judge(running, link, now)
+            elif not link.pinged and now - link.heard > BEAT:
+                # It has done its part, and must not believe that nobody is left.
+                self._ping(link)
         collector = running.job.collector
         if running.abandoned(collector.silent_workers, collector.living, PATIENCE):
             for worker, reason in sorted(collector.silent_workers.items()):
@@ -610,7 +615,9 @@ class Master:
 
     def _beat(self) -> None:
         """Tell the workers now and then that the master lives, also while there is no round."""
-        while not self._ended.wait(BEAT):
+        pause = BEAT / 50  # soon at first: a worker that was never told cannot miss it
+        while not self._ended.wait(pause):
+            pause = BEAT
             if not self._turn.acquire(blocking=False):
                 continue  # a round is under way, which has pings of its own
             try:

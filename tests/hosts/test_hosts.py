@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 import pytest
@@ -92,9 +93,25 @@ class Command:
         arguments = f"--prtemca plm_ssh_agent {HERE / 'agent.sh'} --host {where} -x PYTHONPATH"
         self.process = subprocess.Popen(
             run_on(
-                "h0", sys.executable, "-m", "codedla", "matmul", "A.npy", "B.npy", "-o", "C.npy",
-                "--ranks", "9", "--tolerate", "2", "--json", "-v", "--report", "r.json", *words,
-            ),  # fmt: skip
+                "h0",
+                sys.executable,
+                "-m",
+                "codedla",
+                "matmul",
+                "A.npy",
+                "B.npy",
+                "-o",
+                "C.npy",
+                "--ranks",
+                "9",
+                "--tolerate",
+                "2",
+                "--json",
+                "-v",
+                "--report",
+                "r.json",
+                *words,
+            ),
             cwd=folder,
             env={
                 **os.environ,
@@ -281,53 +298,105 @@ def test_a_host_that_is_cut_off_at_the_start(tmp_path, four, monkeypatch):
     assert command.left() == []
 
 
+class Plain:
+    """``program_run.py`` by an mpirun of one's own, which nobody sweeps up after."""
+
+    def __init__(self, folder: Path, where: str, n_ranks: int, *words: str) -> None:
+        self.folder = folder
+        script = ROOT / "tests" / "mpi" / "scripts" / "program_run.py"
+        line = launch.command(
+            LAUNCHER,
+            n_ranks,
+            [sys.executable, str(script), str(folder), *words],
+            export=["PYTHONPATH", "CODEDLA_ORPHAN"],
+        )
+        hosts_of = ["--prtemca", "plm_ssh_agent", str(HERE / "agent.sh"), "--host", where]
+        line[1:1] = hosts_of
+        with (folder / "stderr").open("wb") as stderr:
+            self.process = self.start(line, stderr)
+
+    def start(self, line: list[str], stderr: IO[bytes]) -> subprocess.Popen:
+        return subprocess.Popen(
+            run_on("h0", *line),
+            env={
+                **os.environ,
+                **SETTINGS,
+                "PYTHONPATH": str(ROOT),
+                "TMPDIR": str(self.folder),
+                "CODEDLA_ORPHAN": "8",  # the master's own signs of life come every 5 s
+            },
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+        )
+
+    def result(self) -> dict[str, Any]:
+        end = time.monotonic() + 60
+        while not (self.folder / "result.json").exists():
+            assert time.monotonic() < end
+            assert self.process.poll() is None
+            time.sleep(0.05)
+        return json.loads((self.folder / "result.json").read_text())
+
+    def end(self) -> None:
+        for pid in ranks(self.folder).values():
+            os.kill(pid, signal.SIGKILL)
+        self.process.kill()
+        self.process.wait(10)
+
+
 @needs_openmpi
-def test_ranks_that_are_cut_off_end_themselves(tmp_path, four, monkeypatch):
+@pytest.mark.parametrize("words", [("500", "1"), ("500", "1", "delay:3:2")], ids=["idle", "busy"])
+def test_ranks_that_are_cut_off_end_themselves(tmp_path, four, words):
     """Nobody can reach them to do so, where the hosts are machines."""
-    monkeypatch.setenv("CODEDLA_ORPHAN", "5")
-    arguments = f"--prtemca plm_ssh_agent {HERE / 'agent.sh'} --host h0:1,h3:1"
-    code = (
-        "import sys, time; from codedla.mpi.program import run; "
-        "run(lambda pool: [print('up', flush=True), time.sleep(60)] and 0)"
-    )
-    environment = {**os.environ, **SETTINGS, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
-    line = launch.command(
-        LAUNCHER, 2, [sys.executable, "-c", code, str(tmp_path)],
-        export=["PYTHONPATH", "CODEDLA_ORPHAN"],
-    )  # fmt: skip
-    at = line.index("-n")
-    line[at:at] = arguments.split()
-    with subprocess.Popen(
-        run_on("h0", *line),
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as process:
-        try:
-            assert process.stdout.readline() == b"up\n"
-            worker = [pid for pid in ranks(tmp_path) if rank_of(pid) == 1]
-            assert len(worker) == 1
-            hosts("cut", "h3")
-            cut = time.monotonic()
-            while os.path.exists(f"/proc/{worker[0]}") and time.monotonic() < cut + 30:
-                time.sleep(0.1)
-            assert 4 < time.monotonic() - cut < 15
-        finally:
-            for pid in ranks(tmp_path):
-                os.kill(pid, signal.SIGKILL)
-            process.kill()
+    job = Plain(tmp_path, "h0:3,h3:1", 4, *words)
+    try:
+        job.result()
+        time.sleep(1.0)
+        worker = ranks(tmp_path)[3]
+        hosts("cut", "h3")
+        cut = time.monotonic()
+        while alive(worker) and time.monotonic() < cut + 30:
+            time.sleep(0.1)
+        assert 6 < time.monotonic() - cut < 20
+        before = len(job.result()["seconds"])
+        time.sleep(2.0)
+        assert len(job.result()["seconds"]) > before, "the others go on"
+    finally:
+        job.end()
 
 
-def ranks(folder: Path) -> list[int]:
-    """Pids of Python processes with this folder in their command line."""
-    found = []
+@needs_openmpi
+def test_ranks_that_wait_for_others_do_not_end_themselves(tmp_path, four):
+    """The round lasts longer than CODEDLA_ORPHAN; some have nothing to do all the time."""
+    job = Plain(tmp_path, "h0:2,h2:1,h3:1", 4, "2", "1", "delay:1:20", "delay:2:20")
+    try:
+        assert job.process.wait(90) == 0, (tmp_path / "stderr").read_text()
+        result = job.result()
+        assert result["worst"] < 1e-10
+        assert max(result["seconds"]) > 15
+        assert result["lost"] == {}
+    finally:
+        job.end()
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def ranks(folder: Path) -> dict[int, int]:
+    """Pids of the ranks with this folder in their command line."""
+    found = {}
     for name in os.listdir("/proc"):
         try:
-            if name.isdigit() and rank_of(int(name)) is not None:
-                line = Path(f"/proc/{name}/cmdline").read_bytes()
-                if str(folder).encode() in line:
-                    found.append(int(name))
+            rank = rank_of(int(name)) if name.isdigit() else None
+            if (
+                rank is not None
+                and str(folder).encode() in Path(f"/proc/{name}/cmdline").read_bytes()
+            ):
+                found[rank] = int(name)
         except OSError:
             continue
     return found
