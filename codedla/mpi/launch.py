@@ -373,6 +373,9 @@ class _Job:
                 f"{who} ended before the job had a result (a rank out of memory ends so, for "
                 "instance)"
             )
+        if self.launcher.kind == "openmpi" and launcher_code == 0:
+            # So it ends when it loses the connection to one of its daemons.
+            return "the job ended before rank 0 had a result, as it does when a host is lost"
         if launcher_code is not None and launcher_code < 0:
             return f"the launcher {self.launcher.path} was ended by signal {-launcher_code}"
         return ""

@@ -88,7 +88,7 @@ class Command:
         self.a, self.b = rng.standard_normal((600, 500)), rng.standard_normal((500, 400))
         np.save(folder / "A.npy", self.a)
         np.save(folder / "B.npy", self.b)
-        (folder / "tmp").mkdir()
+        (folder / "tmp").mkdir(exist_ok=True)
         where = ",".join(f"h{number}:{slots}" for number, slots in enumerate((3, 2, 2, 2)))
         arguments = f"--prtemca plm_ssh_agent {HERE / 'agent.sh'} --host {where} -x PYTHONPATH"
         self.process = subprocess.Popen(
@@ -296,6 +296,34 @@ def test_a_host_that_is_cut_off_at_the_start(tmp_path, four, monkeypatch):
         assert not (tmp_path / "C.npy").exists()
         assert "CODEDLA_START" in err
     assert command.left() == []
+
+
+@needs_openmpi
+def test_a_host_that_is_lost(tmp_path, four):
+    """Open MPI ends the job, and returns 0; what is finished is safe."""
+    panels = ("--panel-rows", "100")
+    pause = [w for rank in range(1, 9) for w in ("--inject", f"delay:{rank}:0.5")]
+    command = Command(tmp_path, *panels, *pause)
+    command.all_met()
+    time.sleep(2.5)
+    name = f"{SETTINGS['CODEDLA_HOSTS']}-h3"
+    there = subprocess.run(
+        ["ip", "netns", "pids", name], capture_output=True, text=True, check=True
+    ).stdout
+    lost = time.monotonic()
+    for pid in map(int, there.split()):
+        os.kill(pid, signal.SIGKILL)
+    err = command.end(30)
+    assert command.process.returncode == 1, err
+    assert time.monotonic() - lost < 15
+    assert "as it does when a host is lost" in err
+    assert "panels are safe" in err
+    assert command.left() == []
+    again = Command(tmp_path, *panels, "--resume")
+    err = again.end(60)
+    assert again.process.returncode == 0, err
+    assert again.is_right()
+    assert again.left() == []
 
 
 class Plain:
