@@ -166,9 +166,12 @@ class Collector:
         """Record the complete reply to ``share``, from its home unless said otherwise."""
         worker = share if worker is None else worker
         self._free(worker, share)
-        if self.finished or share not in self._wanted or worker in self.wrong:
+        was_silent = self.silent_workers.pop(worker, None) is not None
+        if self.finished or worker in self.wrong:
             return Instruction.DROP
-        self.silent_workers.pop(worker, None)
+        if share not in self._wanted:
+            # Too late, but whoever answers can be given something else.
+            return self._reconsider() if was_silent and not self._decodable else Instruction.DROP
         self._take(share, worker)
         if not self._decodable and len(self.responders) >= self._fewest:
             self._decodable = self.code.decodable(self.responders)
@@ -319,12 +322,12 @@ class Collector:
 
     def _reconsider(self) -> Instruction:
         """Make sure that what is under way can decode, if need be by computing shares again."""
-        under_way = [*self.responders, *self.outstanding]
-        if self.code.decodable(under_way):
-            return Instruction.REDISPATCH if self.queue else Instruction.WAIT
         if not self.living:
             # A silent worker may wake up; how long to wait for that is the pool's business.
             return Instruction.WAIT if self.silent_workers else self._fail()
+        under_way = [*self.responders, *self.outstanding]
+        if self.code.decodable(under_way):
+            return Instruction.REDISPATCH if self.queue else Instruction.WAIT
         again = self._fewest_of(sorted(self._hopeless), under_way)
         self._hopeless.difference_update(again)
         self.queue.extend(again)

@@ -205,7 +205,8 @@ class Rounded(Projected):
         # its size, nor beyond the range of the exponent: there underflow would drown everything.
         _, exponent = np.frexp(together)
         filled = exponent[together > 0]
-        top, least = int(filled.max(initial=-1000)), int(filled.min(initial=1000))
+        # Nothing but zeros has the scale 1: a wrong number must not vanish there.
+        top, least = (int(filled.max()), int(filled.min())) if filled.size else (0, 0)
         exponent = np.where(together > 0, exponent, least)
         span = -int(np.finfo(layout.plan.compute).minexp) // 4
         scales = np.clip(-exponent, None, min(span - top, 1000)).astype(np.float64)

@@ -112,8 +112,6 @@ class LocalPool:
             job.decoder.release(share)
             return collector.refuse(share, worker, "answered wrongly")
         instruction = collector.reply(share, worker)
-        if instruction is Instruction.DROP:
-            return instruction
         job.decoder.add(share)
         outcome.events.append(Event(seconds, "reply", worker))
         if job.progress is not None:

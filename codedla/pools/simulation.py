@@ -70,23 +70,23 @@ class Simulation:
             # A worker that never answers is noticed when nobody else is left to wait for.
             self.now = when if math.isfinite(when) else self.now
             self._happen(kind, worker, share)
-            while self._open and self.collector.queue and self._free:
-                self._offer(self._free.pop(0), None)
+            if self._open and self.collector.queue:
+                free, self._free = self._free, []
+                for worker in free:
+                    self._offer(worker, None)
         self._note_unfinished()
         self.outcome.wait = self.outcome.total = self.now
         return self._instruction
 
     def _offer(self, worker: int, delay: float | None) -> None:
         """Give a free worker a share, if there is one, and foresee what becomes of it."""
-        if not self._open:
-            return
         pool, plan = self.pool, self.pool.plans[worker]
         clock = pool.clock + self.now
         if plan.kill_after is not None and plan.kill_after <= clock:
             self._note("lost", worker)
             self._instruct(self.collector.lost(worker, "injected fault"))
             return
-        share = self.collector.next(worker)
+        share = self.collector.next(worker) if self._open else None
         if share is None:
             self._free.append(worker)
             return

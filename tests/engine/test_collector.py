@@ -254,6 +254,23 @@ def test_silent_workers_alone_are_waited_for_until_they_are_lost():
     assert [machine.lost(w, "s") for w in range(5)] == [WAIT, WAIT, WAIT, WAIT, FAIL]
 
 
+def test_a_share_on_the_queue_is_no_hope_when_nobody_lives():
+    machine = started(mds(4, 3))
+    play(machine, [("reply", 0), ("reply", 1), ("lost", 2, "x"), ("lost", 3, "x")])
+    assert machine.queue == [2]
+    assert [machine.lost(w, "x") for w in (0, 1)] == [AGAIN, FAIL]
+
+
+def test_an_answer_that_comes_too_late_is_a_sign_of_life():
+    machine = started()
+    play(machine, [("reply", 0), *[("silent", w, "s") for w in (1, 2, 3, 4)]])
+    assert (machine.queue, machine.next(0)) == ([1, 2], 1)
+    assert machine.reply(1, 0) is FOLD
+    assert machine.reply(1, 1) is AGAIN
+    assert machine.lost(0, "x") is AGAIN
+    assert machine.next(1) == 2
+
+
 def test_a_wrong_answer_is_refused_and_its_worker_not_used_again():
     machine = started()
     assert play(machine, [("reply", 0), ("refuse", 1, 1, "wrong")]) == [FOLD, WAIT]

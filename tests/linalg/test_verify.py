@@ -652,3 +652,18 @@ class TestVerifyProduct:
         C[0, 0] += 1e-3
         with pytest.raises(VerificationFailed, match="row 0"):
             verify_product(a, b, C)
+
+
+@pytest.mark.parametrize("code", ["uncoded", "mds", "polynomial"])
+def test_a_wrong_number_in_a_product_of_zeros_is_seen(code):
+    a, b = np.ones((6, 5)), np.zeros((5, 4))
+    lie = [Fault("corrupt", 1, 1.0)]
+    with (
+        codedla.SerialPool(6, faults=lie) as pool,
+        pytest.warns(codedla.CodedlaWarning, match="rank 2 was not used"),
+    ):
+        product, report = codedla.matmul(
+            a, b, pool=pool, code=code, verify="locate", return_report=True
+        )
+    assert not product.any()
+    assert report.wrong == [2]

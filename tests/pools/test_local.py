@@ -67,6 +67,42 @@ def test_no_worker_left_names_the_ranks_and_the_threshold(kind):
     assert (caught.value.need, caught.value.have) == (3, ())
 
 
+@BOTH
+def test_a_lost_worker_is_warned_of_once(kind):
+    with (
+        kind(6, faults=faults("kill:4:0")) as pool,
+        pytest.warns(codedla.CodedlaWarning, match=r"rank 4 was lost \(inj") as caught,
+    ):
+        codedla.matmul(A, B, pool=pool)
+        _, report = codedla.matmul(A, B, pool=pool, return_report=True)
+    assert len(caught) == 1
+    assert len(report.warnings) == 1
+
+
+@BOTH
+def test_wrong_replies_are_refused_and_their_workers_named(kind):
+    lies = [f"corrupt:{rank}:1:{how}" for rank, how in ((2, "nan"), (3, "scale"), (5, "entry"))]
+    with (
+        kind(5, faults=faults(*lies)) as pool,
+        pytest.warns(codedla.CodedlaWarning, match="was not used .*answered wrongly"),
+    ):
+        product, report = codedla.matmul(
+            A, B, pool=pool, code="mds", blocks=(3, 1), verify="locate", return_report=True
+        )
+    np.testing.assert_allclose(product, A @ B, atol=1e-12)
+    assert set(report.wrong) == set(report.lost) == {2, 3, 5}
+    assert set(report.responders) == {1, 4}
+    assert len(report.redispatched) == 1
+    assert report.verified == "locate"
+
+
+@BOTH
+def test_nobody_is_left_when_everybody_lies(kind):
+    lies = faults(*(f"corrupt:{rank}:1" for rank in range(1, 4)))
+    with kind(3, faults=lies) as pool, pytest.raises(NotDecodable, match="answered wrongly"):
+        codedla.matmul(A, B, pool=pool, verify="locate")
+
+
 @pytest.mark.parametrize(
     ("deadline", "total", "redispatched"),
     [(1.0, 1.001, [4]), (None, 7.001, []), (6.9995, 7.0005, [4]), (8.0, 7.001, [])],
@@ -175,6 +211,20 @@ def test_serial_stragglers_come_last():
         )
     assert report.responders == [4, 5, 3]
     assert report.stragglers == [1, 2]
+
+
+def test_a_round_ends_when_nobody_who_is_free_may_help():
+    """The share of the liar is on the queue while all others are late; then they compute it."""
+    spoiled = faults("corrupt:1:1", "delay:2:1", "delay:3:1")
+    with (
+        simulated(3, faults=spoiled) as pool,
+        pytest.warns(codedla.CodedlaWarning, match="rank 1 was not used"),
+    ):
+        product, report = codedla.matmul(
+            A, B, pool=pool, code="uncoded", verify="locate", return_report=True
+        )
+    np.testing.assert_allclose(product, A @ B, atol=1e-12)
+    assert (report.wrong, report.redispatched) == ([1], [1])
 
 
 # -- the virtual clock -------------------------------------------------------------------------
