@@ -43,6 +43,9 @@ _MARGIN = 60.0
 #: Seconds that a command takes besides the product, at the least: starting Python and MPI.
 _OVERHEAD = 1.0
 
+#: How often a job is started again of which a rank is lost before all have met.
+_RESTARTS = 2
+
 #: The journal is written anew after every panel.
 _MOST_PANELS = 10_000
 
@@ -278,6 +281,7 @@ def _start_job(args: argparse.Namespace, task: _Task) -> int:
                 timeout=None if args.timeout is None else args.timeout + _MARGIN,
                 env={"CODEDLA_PART": part, **threads, **env},
                 begins=True,
+                restarts=_RESTARTS,
             )
         # A master that was killed could not remove its half-written product.
         Output(args.output).with_mark(part).discard()

@@ -158,6 +158,11 @@ def begun_file(done: Path) -> Path:
     return done.with_name(done.name + ".begun")
 
 
+def raised_file(done: Path) -> Path:
+    """Where a rank says that it ends the job because of an exception."""
+    return done.with_name(done.name + ".raised")
+
+
 def job_environment(job: str, done: str, base: Mapping[str, str] | None = None) -> dict[str, str]:
     """Environment of a job: `base` plus its marks, and one BLAS thread unless `base` says more."""
     env = with_home(os.environ if base is None else base)
@@ -177,6 +182,7 @@ def run_job(
     env: Mapping[str, str] | None = None,
     capture: bool = False,
     begins: bool = False,
+    restarts: int = 0,
 ) -> JobResult:
     """Run `argv` on `n_ranks` MPI ranks and return when nothing of the job is left.
 
@@ -202,6 +208,10 @@ def run_job(
     begins : bool
         The master says when all ranks have met, as :func:`codedla.mpi.program.run` does: a rank
         that ends before has left the others waiting for it, for ever.
+    restarts : int
+        How often to start the job again, with a warning, when a rank is killed or freezes before
+        all have met.  Nothing has been computed then.  Not after an exception, which would only
+        be raised again.
 
     Returns
     -------
@@ -224,13 +234,28 @@ def run_job(
             f"found neither beside {sys.executable} nor on PATH; {INSTALL}"
         )
     # From here on a signal is noted, so that whatever was begun is also cleared away.
-    with _signals() as caught, scratch_folder() as folder:
-        job = _Job(folder, launcher, capture=capture, begins=begins)
-        base = {**os.environ, **(env or {})}
-        environment = job_environment(job.traces.job, str(job.done_file), base)
-        export = [*(name for name in _EXPORTED if name in environment), *(env or {})]
-        line = command(launcher, n_ranks, argv, export=list(dict.fromkeys(export)))
-        return job.run(line, environment, timeout=timeout, grace=grace, caught=caught)
+    end = None if timeout is None else time.monotonic() + timeout
+    base = {**os.environ, **(env or {})}
+    with _signals() as caught:
+        while True:
+            with scratch_folder() as folder:
+                job = _Job(folder, launcher, capture=capture, begins=begins)
+                environment = job_environment(job.traces.job, str(job.done_file), base)
+                export = [*(name for name in _EXPORTED if name in environment), *(env or {})]
+                line = command(launcher, n_ranks, argv, export=list(dict.fromkeys(export)))
+                left = None if end is None else end - time.monotonic()
+                result = job.run(line, environment, timeout=left, grace=grace, caught=caught)
+                again = restarts > 0 and job.failed_to_begin(result) and not caught
+            if not again or (end is not None and time.monotonic() > end):
+                return result
+            restarts -= 1
+            who = "a rank"
+            if result.deserter is not None and result.deserter >= 0:
+                who = f"rank {result.deserter}"
+            write_stderr(
+                f"codedla: warning: {who} ended or froze while the ranks were starting; "
+                "they are started again\n".encode()
+            )
 
 
 class _Job:
@@ -306,6 +331,13 @@ class _Job:
             tolerant=self.launcher.tolerant,
             reason="" if code is not None else self._reason(process.returncode),
         )
+
+    def failed_to_begin(self, result: JobResult) -> bool:
+        """Tell whether a rank was killed or froze before all had met."""
+        if result.reported or self.ranks.met or raised_file(self.done_file).exists():
+            return False
+        # Launchers without fault tolerance end the job themselves.
+        return result.deserter is not None or result.launcher_code in _FATAL
 
     def _wait(
         self,
@@ -416,6 +448,7 @@ class _Ranks:
         self._expected: dict[str, int] = {}
         self._first: float | None = None
         self._last_new = 0.0
+        self._frozen_since: dict[int, float] = {}
 
     def deserted(self, processes: Iterable[Process], begun: Path) -> bool:
         """Take note of a look at the job's processes; tell whether the job cannot go on."""
@@ -436,6 +469,8 @@ class _Ranks:
         self.met = self.met or begun.exists()
         if self._first is None:
             return False
+        if not self.met:
+            gone |= self._frozen(processes, now)
         if now > self._last_new + _DESERTED:
             # A host's ranks are started together; who is missing by now has come and gone.
             gone |= self._missing()
@@ -449,6 +484,13 @@ class _Ranks:
             return False
         self.deserter = min(gone - {-1}, default=-1)
         return True
+
+    def _frozen(self, processes: Iterable[Process], now: float) -> set[int]:
+        """Ranks that have been stopped for a while; the others may wait for them for ever."""
+        stopped = {p.rank for p in processes if p.rank is not None and is_stopped(p.pid)}
+        since = {rank: self._frozen_since.get(rank, now) for rank in stopped}
+        self._frozen_since = since
+        return {rank for rank, start in since.items() if now > start + _DESERTED}
 
     def _missing(self) -> set[int]:
         """Ranks that must have been on this machine and were never seen; -1 for one unknown."""

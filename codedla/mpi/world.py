@@ -166,12 +166,20 @@ def install_abort_hook(comm: MPI.Comm) -> None:
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         global _exit_code
         _exit_code = 130 if issubclass(kind, KeyboardInterrupt) else 1
+        note_raised()
         sys.stderr.write(f"codedla: rank {rank} on {socket.gethostname()} ends the job:\n")
         previous(kind, value, trace)
         end_launcher()
         abort(comm, _exit_code)
 
     sys.excepthook = hook
+
+
+def note_raised() -> None:
+    """Tell the launcher that the job ends because of an exception: it would only come again."""
+    if name := os.environ.get("CODEDLA_DONE"):
+        with contextlib.suppress(OSError):  # another host, or the launcher is gone
+            launch.raised_file(Path(name)).touch()
 
 
 def abort(comm: MPI.Comm, code: int) -> None:
