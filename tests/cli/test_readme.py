@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from codedla.cli.main import build_parser
@@ -58,6 +59,33 @@ def test_commands_shown_are_understood():
     for words in shown:
         if "NAME" not in words:
             parser.parse_args((words + (" --ranks 9" if words == "plan" else "")).split())
+
+
+@pytest.mark.jobs
+def test_killing_it(tmp_path):
+    """The faults of the section "Kill it": right, and the warnings name who it was."""
+    if find_launcher() is None:
+        pytest.skip("no mpirun on this machine")
+    (words,) = re.findall(r"codedla (matmul.*--inject kill.*)", README)
+    rng = np.random.default_rng(70117)
+    a, b = rng.standard_normal((300, 200)), rng.standard_normal((200, 260))
+    np.save(tmp_path / "A.npy", a)
+    np.save(tmp_path / "B.npy", b)
+    done = subprocess.run(
+        [sys.executable, "-m", "codedla", *words.split()],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "C.npy"), a @ b, atol=1e-10)
+    if find_launcher().ulfm:
+        for rank, fate in ((2, "lost"), (4, "lost"), (7, "not used")):
+            assert f"warning: rank {rank} was {fate}" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["A.npy", "B.npy", "C.npy"]
 
 
 def test_links_lead_somewhere(tmp_path):
