@@ -16,11 +16,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
-from codedla.mpi.traces import Traces
+from codedla.mpi.traces import Traces, open_folders
 
 __all__ = ["Guard", "end_launcher", "reap"]
 
@@ -35,7 +34,7 @@ if data and not data.endswith(b"!"):
     told = json.loads(data)
     sys.path[:] = told["path"]
     from codedla.mpi.guard import reap
-    reap(told["job"], told["since"], told["folder"])
+    reap(told["job"], told["since"], told["folders"])
 """
 
 #: Seconds that a job has to end in order when its starting process is gone.
@@ -48,18 +47,16 @@ class Guard:
     Parameters
     ----------
     traces : Traces
-        What marks the job.
-    folder : Path
-        Removed together with the job.
+        What marks the job. The temporary folders that are open now are removed together with it.
     """
 
-    def __init__(self, traces: Traces, folder: Path) -> None:
+    def __init__(self, traces: Traces) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         told = {
             "path": sys.path,
             "job": traces.job,
             "since": traces.since,
-            "folder": str(folder),
+            "folders": [str(folder) for folder in open_folders()],
         }
         # Without one (no memory, say) the job runs just as well.
         with suppress(OSError):
@@ -88,7 +85,7 @@ class Guard:
             self._child.wait(5.0)
 
 
-def reap(job: str, since: float, folder: str) -> None:
+def reap(job: str, since: float, folders: Sequence[str]) -> None:
     """End a job from outside: let its master do so, then by force; clear up.
 
     Parameters
@@ -97,8 +94,8 @@ def reap(job: str, since: float, folder: str) -> None:
         The job's mark.
     since : float
         When it began.
-    folder : str
-        The job's temporary folder.
+    folders : sequence of str
+        Temporary folders to remove.
     """
     traces = Traces(job, since)
     # The launcher may have been starting at that very moment.
@@ -114,7 +111,8 @@ def reap(job: str, since: float, folder: str) -> None:
             ended=lambda seconds: _until(lambda: not traces.processes(), seconds),
         )
     traces.sweep()
-    shutil.rmtree(folder, ignore_errors=True)
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def end_launcher(

@@ -263,7 +263,6 @@ class _Job:
 
     def __init__(self, folder: Path, launcher: Launcher, *, capture: bool, begins: bool) -> None:
         self.traces = Traces(uuid.uuid4().hex)
-        self.folder = folder
         self.launcher = launcher
         self.capture = capture
         self.done_file = folder / "done"
@@ -280,7 +279,7 @@ class _Job:
         caught: list[int],
     ) -> JobResult:
         start = time.monotonic()
-        guard = Guard(self.traces, self.folder)
+        guard = Guard(self.traces)
         # MPICH's launcher tells on stdout how ranks ended: among the results, if it is not held.
         talkative = self.launcher.kind in ("mpich", "intelmpi")
         try:

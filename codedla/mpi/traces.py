@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Process", "Traces", "is_stopped", "scratch_folder"]
+__all__ = ["Process", "Traces", "is_stopped", "open_folders", "scratch_folder"]
 
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _HERE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
@@ -32,6 +32,7 @@ _NUMBERED = re.compile(r"(/dev/shm/(?:sm|vader)_segment\..+\.)\d+$")
 _SESSION = re.compile(r"(?:ompi|prted?|prterun|openmpi-sessions)[.-][\w.@-]+")
 
 _PREFIX = "codedla-job-"
+_open_folders: list[Path] = []
 #: A folder may be younger than its lock: leave it alone for so many seconds.
 _NEW = 60.0
 
@@ -192,10 +193,18 @@ def scratch_folder() -> Iterator[Path]:
     try:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _open_folders.append(folder)
         yield folder
     finally:
+        if folder in _open_folders:
+            _open_folders.remove(folder)
         os.close(handle)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def open_folders() -> list[Path]:
+    """Temporary folders of this process that are in use."""
+    return list(_open_folders)
 
 
 def _reclaim(path: Path) -> None:

@@ -579,8 +579,9 @@ def start(argv: list[str], n_ranks: int, folder: Path, **env: str) -> subprocess
     """Run a job as a child, so that its parent can be killed."""
     (folder / "tmp").mkdir()
     code = (
-        "import sys; from codedla.mpi.launch import run_job; "
-        f"sys.exit(run_job({argv}, {n_ranks}, begins=True).code)"
+        "import sys; from codedla.mpi.launch import run_job, scratch_folder\n"
+        f"with scratch_folder(): code = run_job({argv}, {n_ranks}, begins=True).code\n"
+        "sys.exit(code)"
     )
     return subprocess.Popen(
         [sys.executable, "-c", code],
@@ -637,7 +638,7 @@ def test_a_killed_parent_takes_its_job_along(tmp_path, nothing_left, extra):
     argv = script(tmp_path, extra + WAITING)
     with start(argv, 4, tmp_path) as process:
         assert process.stdout.readline() == b"up\n"
-        assert len(list((tmp_path / "tmp").glob("codedla-job-*"))) == 1
+        assert len(list((tmp_path / "tmp").glob("codedla-job-*"))) == 2
         process.kill()
         process.wait(10)
         assert gone_after(tmp_path, 20) < 10
