@@ -446,7 +446,7 @@ def _judge(model: Model, step: Step, b: Any, run: Callable[[], tuple[Any, Any]])
     _check_report(model, step, report)
     if model.spoiled and report.verified == "off":
         return "not checked"
-    _check_numbers(step, b, product, report)
+    _check_numbers(step, b, product, report, lied=bool(model.spoiled))
     if not report.redispatched:
         return "right"
     return "right, redispatched"
@@ -482,8 +482,8 @@ def _check_report(model: Model, step: Step, report: Any) -> None:
             raise Wrong(f"took {model.passed} virtual seconds; the bound is {limit}")
 
 
-def _check_numbers(step: Step, b: Any, product: Any, report: Any) -> None:
-    """Compare with NumPy's product."""
+def _check_numbers(step: Step, b: Any, product: Any, report: Any, *, lied: bool) -> None:
+    """Compare with NumPy's product; what a check of the product lets pass is small, not zero."""
     a = step.a.toarray() if sp.issparse(step.a) else step.a
     b = b.toarray() if sp.issparse(b) else b
     dtype = np.result_type(a.dtype, b.dtype)
@@ -505,6 +505,8 @@ def _check_numbers(step: Step, b: Any, product: Any, report: Any) -> None:
         own = max(own, float(np.finfo(a.dtype).eps))
     # What NumPy itself loses in this precision belongs to both.
     bound = 50 * estimate * size + 4 * own * (size + scale)
+    if lied and report.verified == "freivalds":
+        bound += 64 * (1 + report.amplification) * own * scale * math.sqrt(product.size)
     if not error <= bound:
         raise Wrong(f"error {error:.2e} of {size:.2e}; estimate {estimate:.1e}: {report.code}")
     usual = 1e-2 if own > 1e-10 else 1e-7
