@@ -13,7 +13,7 @@ from codedla.engine.collector import Instruction
 from codedla.engine.round import Event, Outcome, Round
 from codedla.mpi.clock import Clock
 from codedla.mpi.signals import Postponed
-from codedla.mpi.wire import Answer, Inbox, Transfer
+from codedla.mpi.wire import ORDER_AT, Answer, Inbox, Received, Transfer
 
 __all__ = ["Link", "Receipt", "Running"]
 
@@ -25,6 +25,10 @@ class Link:
     ----------
     busy_round, share : int
         The unanswered order; round 0: none.
+    order : int
+        The number of the last order; answers repeat it.
+    strays : list of Transfer
+        Payloads of answers that nobody asked for.
     asked, heard, pinged : float
         When the order was given, when the worker last gave a sign of life, since when a PING is
         unanswered (0.0: none is).
@@ -41,9 +45,11 @@ class Link:
         self.holds: set[int] = set()
         self.busy_round = 0
         self.share = -1
+        self.order = 0
         self.cancelled = False
         self.receipt: Receipt | None = None
         self.sends: list[Transfer] = []
+        self.strays: list[Transfer] = []
         self.gone: str | None = None
         self.said_bye = False
         self.host, self.pid = "", 0
@@ -62,6 +68,10 @@ class Link:
     def idle(self) -> bool:
         """Whether a new order may be sent: alive, nothing unanswered, no reply being received."""
         return self.gone is None and self.busy_round == 0 and self.receipt is None
+
+    def awaits(self, answer: Received) -> bool:
+        """Tell whether this is the answer to the unanswered order."""
+        return self.busy_round != 0 and int(answer.words[ORDER_AT]) == self.order
 
     def located(self, what: str) -> str:
         """Return a reason for a loss with the host in front, where it is known."""

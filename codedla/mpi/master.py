@@ -186,9 +186,10 @@ class Master:
                 running.tell(postponed)
                 if not running.open:
                     break
+            # One that was free in between may have been given a lost share of this round.
+            waiting = [k for k in waiting if k.gone is None and k.busy_round != running.round_id]
             for link in waiting:
                 self._cancel(link)
-            waiting = [k for k in waiting if k.gone is None]
             if job.collector.queue:
                 self._redispatch(running)
             happened = self._poll()
@@ -269,7 +270,8 @@ class Master:
             words = message.words
             message = Message(Kind.RUN, running.round_id, wire.pack(arrays))
             message.words[16:] = words[16:]
-        message.words[4:7] = len(operands), inline, self.trace
+        link.order += 1
+        message.words[4:8] = len(operands), inline, self.trace, link.order
         self._order(link, message, [] if inline else arrays)
         # Only now: had a later operand failed to be encoded, nothing would have been sent.
         link.holds.update(operand.key for operand in operands if operand.key)
@@ -362,7 +364,9 @@ class Master:
                 self._tracer.span(link.worker, "reply", receipt.began, share=receipt.share)
             self._received(link, receipt)
             happened = True
-        if link.receipt is None and (message := link.inbox.poll()) is not None:
+        link.strays = [transfer for transfer in link.strays if not transfer.done()]
+        # Also while a reply arrives: a sign of life may come before the end of it.
+        if (message := link.inbox.poll()) is not None:
             self._hear(link)
             try:
                 self._message(link, message)
@@ -375,6 +379,8 @@ class Master:
 
     def _message(self, link: Link, message: Received) -> None:
         match message.kind:
+            case Kind.REPLY | Kind.ABANDONED | Kind.ERROR if not link.awaits(message):
+                self._stray(link, message)
             case Kind.REPLY:
                 self._reply(link, Answer.read(message), message)
             case Kind.ABANDONED:
@@ -390,6 +396,12 @@ class Master:
                 link.clock.compare(int(message.words[5]), int(message.words[4]))
             case _:
                 raise RuntimeError(f"unexpected answer {message.kind.name}")
+
+    def _stray(self, link: Link, message: Received) -> None:
+        """Throw away an answer that nobody asked for, a second one for instance."""
+        if message.kind is Kind.REPLY and not (answer := Answer.read(message)).inline:
+            waste = np.empty(answer.shape, answer.dtype)
+            link.strays.append(Transfer.receive(self.data, link.rank, [waste], self.types))
 
     def _reply(self, link: Link, answer: Answer, message: Received) -> None:
         """Take an inline reply, or start receiving the payload where it belongs."""
@@ -566,7 +578,7 @@ class Master:
         for link in self.links:
             if link.gone is not None:
                 continue
-            if link.busy_round:
+            if link.busy_round or link.receipt is not None:
                 self._judge(running, link, now)
             elif not link.pinged and now - link.heard > BEAT:
                 # It has done its part, and must not believe that nobody is left.

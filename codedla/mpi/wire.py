@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 __all__ = [
     "HEADER",
     "INLINE",
+    "ORDER_AT",
     "Answer",
     "Backoff",
     "Inbox",
@@ -50,6 +51,8 @@ TAG_DATA = 2
 
 _OPERANDS_AT = 16
 _OPERAND_WORDS = 8
+ORDER_AT = 9
+"""Where an answer's header repeats the number of its order."""
 _MARKS_AT = 10
 _WASTE = 8192
 """Elements (of 16 bytes at most) of the memory that unwanted messages are received into."""

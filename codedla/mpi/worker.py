@@ -29,6 +29,7 @@ from codedla.engine.stragglers import Fault, FaultPlan
 from codedla.engine.work import multiply
 from codedla.mpi import world
 from codedla.mpi.wire import (
+    ORDER_AT,
     Answer,
     Backoff,
     Inbox,
@@ -160,6 +161,7 @@ class Worker:
         except BaseException as error:
             # Also a sys.exit in a user's function: the master says how the job goes on.
             answer = (Message(Kind.ERROR, self._current, _describe_error(error)), [])
+        answer[0].words[ORDER_AT] = order.words[7]
         self._send(*answer)
 
     def _receive(self, order: Received) -> list[Any]:
