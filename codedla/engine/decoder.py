@@ -58,18 +58,18 @@ class Decoder(ABC):
         i, j = divmod(index, self.code.grid.n)
         return self.output[self.rows.slice(i), self.cols.slice(j)]
 
-    def target(self, worker: int) -> Array:
-        """Return where worker ``worker``'s reply belongs; its shape and dtype are the reply's."""
-        if worker not in self._targets:
-            self._targets[worker] = self._make_target(worker)
-        return self._targets[worker]
+    def target(self, share: int) -> Array:
+        """Return where the reply to ``share`` belongs; its shape and dtype are the reply's."""
+        if share not in self._targets:
+            self._targets[share] = self._make_target(share)
+        return self._targets[share]
 
-    def _make_target(self, worker: int) -> Array:
+    def _make_target(self, share: int) -> Array:
         return arithmetic.empty(self.shape, self.dtype)
 
     @abstractmethod
-    def add(self, worker: int) -> None:
-        """Note that worker ``worker``'s reply stands in its target."""
+    def add(self, share: int) -> None:
+        """Note that the reply to ``share`` stands in its target."""
 
     def idle(self) -> bool:
         """Do a little of the decoding ahead; return whether there was anything to do."""
@@ -79,16 +79,16 @@ class Decoder(ABC):
         """Go on in a copy of ``output``: a reply may still be arriving in the original memory."""
         self.output = self.output.copy()
 
-    def release(self, worker: int, *, arriving: bool = False) -> None:
+    def release(self, share: int, *, arriving: bool = False) -> None:
         """Give up the target of a share whose reply is not to be used; there will be another.
 
         Parameters
         ----------
-        worker : int
+        share : int
         arriving : bool
             A reply stopped half-way and may still write to the old target.
         """
-        self._targets.pop(worker, None)
+        self._targets.pop(share, None)
 
     @abstractmethod
     def finish(self, responders: Iterable[int]) -> None:
@@ -124,12 +124,12 @@ class SystematicDecoder(Decoder):
         self._residuals: dict[int, Array] = {}
         self._arrived: list[int] = []
 
-    def _make_target(self, worker: int) -> Array:
-        index = self._plain[worker]
+    def _make_target(self, share: int) -> Array:
+        index = self._plain[share]
         # Two copies of one block may be under way at once (replication): the first to be asked for
         # owns the place in the output, another would scribble over it while it is being read.
         if index is None:
-            return super()._make_target(worker)
+            return super()._make_target(share)
         view = self.block(index)
         if view.dtype != self.dtype or index in self._owned:
             return arithmetic.empty((view.shape[0], view.shape[1]), self.dtype)
@@ -140,29 +140,29 @@ class SystematicDecoder(Decoder):
         """Go on in a copy of ``output``, targets included; see :class:`Decoder`."""
         before = self.output
         super().detach()
-        for worker, target in self._targets.items():
-            index = self._plain[worker]
+        for share, target in self._targets.items():
+            index = self._plain[share]
             if index is not None and np.may_share_memory(target, before):
-                self._targets[worker] = self.block(index)
+                self._targets[share] = self.block(index)
 
-    def release(self, worker: int, *, arriving: bool = False) -> None:
+    def release(self, share: int, *, arriving: bool = False) -> None:
         """Give up a target, and its place in the output; see :class:`Decoder`."""
-        target, index = self._targets.get(worker), self._plain[worker]
+        target, index = self._targets.get(share), self._plain[share]
         if target is not None and index is not None and np.may_share_memory(target, self.output):
             if arriving:
                 self.detach()
             self._owned.discard(index)
-        super().release(worker)
+        super().release(share)
 
-    def add(self, worker: int) -> None:
+    def add(self, share: int) -> None:
         """Place a plain reply, or keep a parity reply; see :class:`Decoder`."""
-        index = self._plain[worker]
+        index = self._plain[share]
         if index is None:
-            self._arrived.append(worker)
+            self._arrived.append(share)
             return
         if index in self._present:
             return
-        target, view = self.target(worker), self.block(index)
+        target, view = self.target(share), self.block(index)
         if not np.may_share_memory(target, view):
             view[...] = target
         self._present.add(index)
@@ -200,8 +200,8 @@ class SystematicDecoder(Decoder):
         if parities:
             self._fold(parities, self._backlog)
         self._backlog = []
-        for worker in parities:
-            arithmetic.fold([self._residuals[worker]], np.ones(1), self.target(worker))
+        for share in parities:
+            arithmetic.fold([self._residuals[share]], np.ones(1), self.target(share))
         columns = [survivors.index(w) for w in parities]
         weights = self.code.weights(survivors)[np.ix_(missing, columns)]
         self._combine_outputs(weights, [self._residuals[w] for w in parities], missing)
@@ -214,9 +214,9 @@ class DenseDecoder(Decoder):
         super().__init__(code, output, dtype)
         self._present: set[int] = set()
 
-    def add(self, worker: int) -> None:
+    def add(self, share: int) -> None:
         """Keep the reply; see :class:`Decoder`."""
-        self._present.add(worker)
+        self._present.add(share)
 
     def finish(self, responders: Iterable[int]) -> None:
         """Combine the replies into all blocks; see :class:`Decoder`."""
@@ -229,11 +229,11 @@ class DenseDecoder(Decoder):
 class StreamingDecoder(Decoder):
     """One wanted functional: keep ``s + 1`` accumulators instead of ``K`` replies.
 
-    All weight vectors that are valid for the full set of workers are ``w0 + Z h``, with ``Z`` a
+    All weight vectors that are valid for the full set of shares are ``w0 + Z h``, with ``Z`` a
     basis of the left null space of the generator (``N x s``), orthonormal when each row is scaled
     by its reply's noise. The accumulators hold ``sum_i w0[i] Y_i`` and ``sum_i Z[i, r] Y_i``; at
     the end the ``h`` of least norm, that is of least noise, is chosen such that the weights of the
-    workers that never answered vanish: ``Z_M h = -w0_M``.
+    shares that were never answered vanish: ``Z_M h = -w0_M``.
     """
 
     def __init__(self, code: Code, output: Array, dtype: np.dtype) -> None:
@@ -249,21 +249,21 @@ class StreamingDecoder(Decoder):
         self._folded: set[int] = set()
         self._spare: list[Array] = []
 
-    def _make_target(self, worker: int) -> Array:
-        return self._spare.pop() if self._spare else super()._make_target(worker)
+    def _make_target(self, share: int) -> Array:
+        return self._spare.pop() if self._spare else super()._make_target(share)
 
-    def add(self, worker: int) -> None:
+    def add(self, share: int) -> None:
         """Keep the reply until it is folded; see :class:`Decoder`."""
-        self._backlog.append(worker)
+        self._backlog.append(share)
 
     def idle(self) -> bool:
         """Fold one reply, and free its memory for the next; see :class:`Decoder`."""
         if not self._backlog:
             return False
-        worker = self._backlog.pop()
-        arithmetic.fold(self._accumulators, self._weights[worker], self.target(worker))
-        self._spare.append(self._targets.pop(worker))
-        self._folded.add(worker)
+        share = self._backlog.pop()
+        arithmetic.fold(self._accumulators, self._weights[share], self.target(share))
+        self._spare.append(self._targets.pop(share))
+        self._folded.add(share)
         return True
 
     def finish(self, responders: Iterable[int]) -> None:
