@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,9 @@ __all__ = ["run"]
 
 TERMINATED = 143
 INTERRUPTED = 130
+
+#: Seconds that a worker waits for rank 0 to end the job, where no rank may go by itself.
+_TAKEN_ALONG = 5.0
 
 
 class _Terminated(BaseException):
@@ -149,6 +153,11 @@ def _leave(code: int, *, clean: bool) -> None:
     elif world.fault_tolerant():
         world.hard_exit(code)
     else:
-        # Without fault tolerance the launcher waits for frozen ranks; Abort takes them along.
         world.flush()
+        if MPI.COMM_WORLD.Get_rank() and not code:
+            # Rank 0 takes everybody along when it has reported. An Abort of another rank could
+            # come first, and end it before that, with 0.
+            time.sleep(_TAKEN_ALONG)
+            world.hard_exit(code)
+        # Without fault tolerance the launcher waits for frozen ranks; Abort takes them along.
         MPI.COMM_WORLD.Abort(code)
