@@ -17,6 +17,7 @@ from codedla.codes import error_estimate
 from codedla.codes.base import Code
 from codedla.engine import choose
 from codedla.engine.arguments import MOST_WORKERS, block_counts, positive, whole_number
+from codedla.engine.work import COST, SPARSE_COST
 from codedla.errors import UsageError
 
 __all__ = ["DEFAULT_TOLERANCE", "Plan", "compute_dtype", "default_tolerance", "make_plan"]
@@ -152,6 +153,16 @@ class Plan:
     def bytes_received(self) -> float:
         """Bytes of the replies that are needed."""
         return self.threshold * self._share_bytes()[2]
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time of the round: one worker's flops, then all bytes through the master."""
+        # The flops of complex numbers count fourfold already.
+        slowness = 1.0 if self.compute.kind == "c" else COST[self.compute.kind]
+        if min(self.density) < 1.0:
+            slowness = max(slowness, SPARSE_COST)
+        bytes_moved = self.bytes_sent + self.bytes_received
+        return slowness * self.flops_worker / choose.FLOPS + bytes_moved / choose.BANDWIDTH
 
     @property
     def memory_worker(self) -> float:

@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 from codedla.blocks import Split
 from codedla.codes.base import Code
 from codedla.engine.arguments import positive
-from codedla.engine.choose import BANDWIDTH, FLOPS
 from codedla.engine.encoder import make_encoder
 from codedla.engine.facts import Facts
 from codedla.engine.plan import Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
-from codedla.engine.work import COST, SPARSE_COST
 from codedla.linalg.operands import Checked, as_array, as_operand, plan_product
 from codedla.linalg.product import Product, new_report, reply_dtype, run_product
 from codedla.linalg.verify import worthwhile
@@ -55,13 +53,7 @@ def automatic_rows(plan: Plan) -> int:
         All rows when the product is small.
     """
     rows = plan.shape[0]
-    # The flops of complex numbers count fourfold already.
-    cost = 1.0 if plan.compute.kind == "c" else COST[plan.compute.kind]
-    if min(plan.density) < 1.0:
-        cost = max(cost, SPARSE_COST)
-    seconds = plan.flops_worker * cost / FLOPS
-    seconds += (plan.bytes_sent + plan.bytes_received) / BANDWIDTH
-    panels = min(int(seconds / PANEL_SECONDS), MOST_PANELS)
+    panels = min(int(plan.seconds / PANEL_SECONDS), MOST_PANELS)
     if panels <= 1:
         return max(rows, 1)
     # Whole blocks, so that no share is padded.

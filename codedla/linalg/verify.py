@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from codedla.engine import choose
 from codedla.engine.plan import Plan
-from codedla.engine.work import COST, SPARSE_COST
 from codedla.errors import VerificationFailed
 from codedla.linalg.operands import Checked, combinable
 from codedla.linalg.projection import (
@@ -40,6 +39,11 @@ Array = NDArray[Any]
 
 CHEAP = 0.05
 """``verify="auto"`` checks every reply when that costs less than this part of the run."""
+_NOT_FINITE = "a product with NaN or Inf cannot be verified by random projection; use verify='off'"
+_NEAR_OVERFLOW = (
+    "a product near overflow cannot be verified by random projection; scale the operands down or "
+    "use verify='off'"
+)
 TILES_AT_ONCE = 8
 """Tiles handled by one call of :meth:`ReplyCheck.prepare`: a few milliseconds."""
 MODULAR_COST = 4.0
@@ -128,12 +132,9 @@ def obstacle(plan: Plan, a: Checked, b: Checked) -> str:
     if plan.dtype.kind in "iub":
         return ""
     if not (a.facts.finite and b.facts.finite):
-        return "a product with NaN or Inf cannot be verified by random projection; use verify='off'"
+        return _NOT_FINITE
     if not combinable(a, b, plan.dtype):
-        return (
-            "a product near overflow cannot be verified by random projection; scale the operands "
-            "down or use verify='off'"
-        )
+        return _NEAR_OVERFLOW
     return ""
 
 
@@ -162,7 +163,7 @@ def worthwhile(plan: Plan, a: Checked, b: Checked, beside: float = 0.0) -> bool:
     beside : float
         Seconds of the run besides the product itself: starting ranks, reading and writing.
     """
-    allowed = CHEAP * (_round_seconds(plan) + beside)
+    allowed = CHEAP * (plan.seconds + beside)
     # The first is enough for small products, and quickly found.
     if _traffic_seconds(plan) >= allowed or 0 in plan.shape or obstacle(plan, a, b):
         return False
@@ -175,15 +176,6 @@ def _traffic_seconds(plan: Plan) -> float:
     rows, cols = -(-m // plan.grid.m), -(-n // plan.grid.n)
     entries = m * inner * plan.density[0] + 2 * inner * n * plan.density[1]
     return plan.compute.itemsize * (entries + plan.code.active * rows * cols) / choose.BANDWIDTH
-
-
-def _round_seconds(plan: Plan) -> float:
-    """Predict the round: one worker's flops, then all bytes through the master."""
-    slowness = COST[plan.compute.kind] if plan.compute.kind in "iu" else 1.0
-    if min(plan.density) < 1.0:
-        slowness = max(slowness, SPARSE_COST)
-    bytes_moved = plan.bytes_sent + plan.bytes_received
-    return slowness * plan.flops_worker / choose.FLOPS + bytes_moved / choose.BANDWIDTH
 
 
 def verify_product(
@@ -217,19 +209,14 @@ def verify_product(
         _verify_modular(a, b, decoded, rng)
         return
     if not (a.facts.finite and b.facts.finite):
-        raise VerificationFailed(
-            "a product with NaN or Inf cannot be verified by random projection; use verify='off'"
-        )
+        raise VerificationFailed(_NOT_FINITE)
     r = signs(rng, b.shape[1])[:, None]
     scale = max(a.facts.norm * b.facts.norm * float(np.linalg.norm(r)), 1e-300)
     with np.errstate(over="ignore", invalid="ignore"):
         expected = times(a.matrix, times(b.matrix, r))
         difference = np.abs(times(decoded, r) - expected).ravel()
     if not (np.isfinite(scale) and np.isfinite(expected).all()):
-        raise VerificationFailed(
-            "a product near overflow cannot be verified by random projection; scale the operands "
-            "down or use verify='off'"
-        )
+        raise VerificationFailed(_NEAR_OVERFLOW)
     # Gradual underflow errs by an amount that does not shrink with the numbers.
     least = float(np.finfo(decoded.dtype).tiny) * (a.shape[1] + b.shape[1])
     explained = 32 * (1 + alpha) * (eps * scale + least)
