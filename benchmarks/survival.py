@@ -10,7 +10,7 @@ when all ranks had met (or one was struck) to the end, median and largest: on a 
 takes long to start. A run is as promised when its code, its product and its traces are, and when
 it works no longer than 15 s (all workers killed: 10 s); "late" are those above that in all.
 
-    python benchmarks/survival.py [--runs 200] [--cases kill freeze redispatch none-left]
+    python benchmarks/survival.py [--runs 20] [--cases kill freeze redispatch none-left]
                                   [--origin met] [--ranks 9] [--size 600] [--seed 20177]
 """
 
@@ -155,7 +155,7 @@ class Tally:
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=200, help="runs of every case")
+    parser.add_argument("--runs", type=int, default=20, help="runs of every case")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--origin", choices=("start", "met"), default="met")
     parser.add_argument("--window", type=float, default=1.0, help="seconds after the origin")
