@@ -314,13 +314,24 @@ def test_a_killed_worker_of_a_plain_script_is_survived(job):
     assert not ended.job.hung
 
 
-def test_too_many_losses_end_the_job_with_code_3(job):
+def test_more_losses_than_tolerated_are_made_up_for(job):
     if not ulfm():
         pytest.skip("this MPI ends the job when a rank is killed")
-    ended = job("program_run.py", 5, 100, 2, "kill:1:0.4", "kill:2:0.6", "kill:4:0.8")
+    ended = job("program_run.py", 5, 15, 2, "kill:1:0.4", "kill:2:0.6", "kill:4:0.8")
+    assert ended.code == 0, ended
+    assert ended.data["result"]["worst"] < 1e-10
+    assert sorted(ended.data["result"]["lost"]) == ["1", "2", "4"]
+    assert not ended.job.hung
+
+
+def test_the_loss_of_all_workers_ends_the_job_with_code_3(job):
+    if not ulfm():
+        pytest.skip("this MPI ends the job when a rank is killed")
+    kills = [f"kill:{rank}:{0.3 + 0.2 * rank}" for rank in (1, 2, 3, 4)]
+    ended = job("program_run.py", 5, 100, 2, *kills)
     assert ended.code == 3, ended
     (line,) = [x for x in ended.job.stderr.splitlines() if x.startswith("codedla: error:")]
-    for text in ("needs any 2 of 4 workers", "rank 1 (", "rank 2 (", "rank 4 ("):
+    for text in ("needs any 2 of 4 workers", *(f"rank {rank} (" for rank in (1, 2, 3, 4))):
         assert text in line
     assert ended.job.seconds < 20
     assert not ended.job.hung
