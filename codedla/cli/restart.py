@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla.cli import journal
+from codedla.cli.checksums import file_facts, intact_entries, product_place, recorded_place
 from codedla.cli.files import Operand
 from codedla.cli.journal import Contents, Entry
 from codedla.cli.output import Output
@@ -38,7 +39,6 @@ _PATIENCE = 2.0
 """Seconds that a lock is waited for: its holder may be dying."""
 _LONGEST_NAME = 200
 """Bytes of an output's name that fit, with what is added here, into the 255 of a file name."""
-_PIECE = 1 << 24
 _WORDS = {
     "operation": "the operation is another",
     "a": "operand A is another or has changed",
@@ -132,7 +132,7 @@ class Restart:
         except OSError:
             return False
         try:
-            sound = _intact(number, contents)
+            sound = intact_entries(number, contents)
         finally:
             os.close(number)
         if sound is None or len(sound) < len(contents.entries):
@@ -218,7 +218,7 @@ class Restart:
                 "identity": self.identity,
                 "original": original,
                 "product": product,
-                "file": _file_facts(number, array),
+                "file": file_facts(number, array),
             }
         except BaseException:
             self.discard()
@@ -252,13 +252,13 @@ class Restart:
         if contents.damaged:
             _warn(f"{contents.damaged} damaged lines of {self.journal} are left out")
         array = None
-        sound = _intact(number, contents)
+        sound = intact_entries(number, contents)
         if sound is not None:
             try:
                 array = self.output.reopen(self.part, shape, dtype)
             except Exception as error:  # a damaged file has many ways to be unreadable
                 logger.info("%s cannot be opened: %s", self.part, error)
-        if sound is None or array is None or _file_place(number, array) != _place_of(header):
+        if sound is None or array is None or product_place(number, array) != recorded_place(header):
             _warn(f"the unfinished {self.part} is missing or damaged; {again}")
             return None
         bad = len(contents.entries) - len(sound)
@@ -473,65 +473,3 @@ def _clear(path: Path) -> None:
             f"{path} must be free for the unfinished product; it cannot be removed "
             f"({error.strerror}); remove it, or choose another output"
         ) from error
-
-
-def _file_facts(number: int, array: NDArray[Any]) -> dict[str, Any]:
-    """Describe the file around the product: where it starts, and a checksum of all the rest."""
-    facts = _file_place(number, array)
-    end = facts["offset"] + array.nbytes
-    around = [(0, facts["offset"]), (end, facts["size"])]
-    return {**facts, "digest": journal.digest(_read(number, around))}
-
-
-def _file_place(number: int, array: NDArray[Any]) -> dict[str, int]:
-    return {
-        "size": os.fstat(number).st_size,
-        "offset": int(getattr(array, "offset", 0)),
-        "row": array.nbytes // array.shape[0],
-        "rows": array.shape[0],
-    }
-
-
-def _place_of(header: Mapping[str, Any]) -> dict[str, int]:
-    return {name: header["file"][name] for name in ("size", "offset", "row", "rows")}
-
-
-def _intact(number: int, contents: Contents) -> list[Entry] | None:
-    """Return the entries whose bytes are still in the file; None when it is another file.
-
-    The bytes are read, not mapped: an unreadable disk block is then an error, not a signal.
-    """
-    try:
-        place = _place_of(contents.header)
-        offset, row = place["offset"], place["row"]
-        end = offset + row * place["rows"]
-        if os.fstat(number).st_size != place["size"] or not 0 <= offset <= end <= place["size"]:
-            return None
-        around = _read(number, [(0, offset), (end, place["size"])])
-        if journal.digest(around) != contents.header["file"]["digest"]:
-            return None
-    except (OSError, KeyError, TypeError, ValueError):
-        return None
-    sound = []
-    for entry in contents.entries:
-        span = (offset + entry.start * row, offset + entry.stop * row)
-        try:
-            good = entry.stop <= place["rows"] and (
-                journal.digest(_read(number, [span])) == entry.digest
-            )
-        except OSError:
-            good = False
-        if good:
-            sound.append(entry)
-    return sound
-
-
-def _read(number: int, spans: list[tuple[int, int]]) -> Iterator[bytes]:
-    """Yield the bytes of some spans of a file, a few at a time."""
-    for start, stop in spans:
-        while start < stop:
-            piece = os.pread(number, min(_PIECE, stop - start), start)
-            if not piece:
-                raise OSError(errno.EIO, "the file ends early")
-            yield piece
-            start += len(piece)
