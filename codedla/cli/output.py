@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from codedla.cli.files import H5_SPEC, import_h5py
 from codedla.errors import UsageError
 
-__all__ = ["Output", "check_text", "write_text"]
+__all__ = ["Output", "check_text", "write_bytes", "write_text"]
 
 
 class Output:
@@ -279,9 +279,15 @@ def check_text(path: Path, *, force: bool) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Write a small text file under a temporary name and rename it."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.part")
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a small file under a temporary name and rename it."""
+    # Cut, because a name has at most 255 bytes.
+    temporary = path.with_name(f".{path.name[:50]}.{uuid.uuid4().hex[:12]}.part")
     try:
-        temporary.write_text(text)
+        temporary.write_bytes(data)
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -6,13 +6,12 @@ import argparse
 import io
 import json
 import os
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from codedla.cli.files import H5_SPEC
-from codedla.cli.output import check_text, write_text
+from codedla.cli.output import check_text, write_bytes, write_text
 from codedla.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,14 +53,11 @@ class _Sign(NamedTuple):
 
 _LOST = _Sign("X", "black", "lost")
 _AGAIN = _Sign(">", "white", "takes over a share")
-_WRONG = _Sign("D", "red", "wrong reply refused")
 _SIGNS = {
     "lost": _LOST,
     "error": _Sign("P", "red", "exception"),
     "redispatched": _AGAIN,
-    "refuse": _WRONG,
-    "refused": _WRONG,
-    "wrong": _WRONG,
+    "wrong": _Sign("D", "red", "wrong reply refused"),
     "silent": _Sign("o", "white", "no sign of life"),
     "back": _Sign("o", "black", "back again"),
     "deadline": _Sign("v", "red", "deadline passed"),
@@ -155,12 +151,7 @@ def write_timeline(path: Path, reports: Report | Sequence[Report]) -> None:
     buffer = io.BytesIO()
     figure = draw(lay_out(reports))
     figure.savefig(buffer, format=path.suffix.lower().lstrip("."), dpi=_DOTS)
-    temporary = path.with_name(f".{path.name[:50]}.{uuid.uuid4().hex[:12]}.part")
-    try:
-        temporary.write_bytes(buffer.getvalue())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_bytes(path, buffer.getvalue())
 
 
 def draw(line: Timeline) -> Figure:
