@@ -51,6 +51,15 @@ def test_help_lists_every_fault(capsys):
         assert f"\n  {kind}:" in text
 
 
+@pytest.mark.parametrize("name", ["matmul", "matvec"])
+def test_verify_has_the_choices_of_the_library(name):
+    from codedla.linalg.product import VERIFY
+
+    commands = next(a for a in build_parser()._actions if a.dest == "command")
+    (verify,) = (a for a in commands.choices[name]._actions if a.dest == "verify")
+    assert set(verify.choices) == set(VERIFY)
+
+
 def test_main_help_names_commands_and_exit_codes(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out

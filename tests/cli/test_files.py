@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 
@@ -389,6 +390,23 @@ def test_no_room_for_the_output(tmp_path):
         Output(f"{tmp_path}/C.npy").check(2**50)
 
 
+def test_a_disk_that_fills_up_meanwhile(tmp_path, monkeypatch):
+    """Between the check and the claim: said with the size, before there is a map to write to."""
+
+    def full(handle, start, size):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    output = Output(f"{tmp_path}/C.npy")
+    output.check(8_000_000)
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with (
+        pytest.raises(OSError, match=r"cannot claim 0.007 GiB of disk for the output \(No space"),
+        output.receive((1000, 1000), np.dtype("f8")),
+    ):
+        pytest.fail("nothing may be computed")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_text_outputs(tmp_path):
     path = tmp_path / "r.json"
     check_text(path, force=False)
@@ -399,3 +417,10 @@ def test_text_outputs(tmp_path):
     write_text(path, "two")
     assert path.read_text() == "two"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_text_outputs_with_long_names(tmp_path):
+    path = tmp_path / f"{'r' * 250}.json"
+    write_text(path, "\N{GREEK SMALL LETTER ALPHA}")
+    assert path.read_bytes() == "\N{GREEK SMALL LETTER ALPHA}".encode()
+    assert list(tmp_path.iterdir()) == [path]
