@@ -46,7 +46,7 @@ class Collector:
     code : Code
         Says which survivor sets decode.
     eps : float
-        Unit roundoff of the replies' dtype; 0 for exact arithmetic, which switches the guard off.
+        Machine epsilon of the replies' dtype; 0 for exact arithmetic, which switches the guard off.
     tolerance : float
         Largest acceptable ``alpha(S) * eps``.
     shares : iterable of int, optional

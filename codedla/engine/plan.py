@@ -65,8 +65,8 @@ def default_tolerance(dtype: np.dtype) -> float:
     return DEFAULT_TOLERANCE["s" if dtype in (np.float32, np.complex64) else "d"]
 
 
-def unit_roundoff(dtype: np.dtype) -> float:
-    """Return eps of a floating dtype, 0.0 for integers."""
+def machine_epsilon(dtype: np.dtype) -> float:
+    """Return eps (twice the unit roundoff) of a floating dtype, 0.0 for integers."""
     return 0.0 if dtype.kind in "iub" else float(np.finfo(dtype).eps)
 
 
@@ -190,7 +190,7 @@ class Plan:
         """Error estimate of the worst survivor set for ``|A| |B| = |C|``; 0 for integers."""
         if self.dtype.kind in "iub":
             return 0.0
-        return error_estimate(self.worst_amplification, unit_roundoff(self.compute))
+        return error_estimate(self.worst_amplification, machine_epsilon(self.compute))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON-ready data."""
@@ -331,7 +331,7 @@ def make_plan(
         blocks=None if blocks is None else block_counts(blocks),
         tolerate=None if tolerate is None else whole_number(tolerate, "tolerate", least=0),
         nodes=nodes,
-        eps=unit_roundoff(compute),
+        eps=machine_epsilon(compute),
         itemsize=compute.itemsize,
         tolerance=limit,
         check_accuracy=tolerance is not None or limit > DEFAULT_TOLERANCE["d"],

@@ -19,7 +19,7 @@ from codedla.engine.collector import Collector
 from codedla.engine.decoder import Decoder, make_decoder
 from codedla.engine.encoder import DenseEncoder, SparseEncoder, make_encoder
 from codedla.engine.facts import scan
-from codedla.engine.plan import Plan, compute_dtype, unit_roundoff
+from codedla.engine.plan import Plan, compute_dtype, machine_epsilon
 from codedla.engine.report import Report
 from codedla.engine.round import Operand, Outcome, Pool, Progress, Round
 from codedla.errors import CodedlaWarning, UsageError, VerificationFailed
@@ -133,7 +133,7 @@ def run_product(
     decoder = make_decoder(plan.code, buffer, replies)
     collector = Collector(
         plan.code,
-        eps=unit_roundoff(plan.compute),
+        eps=machine_epsilon(plan.compute),
         tolerance=plan.tolerance,
         shares=range(plan.code.active),
         workers=range(product.pool.n_workers),
@@ -314,7 +314,7 @@ def _judge(
     verify: str,
 ) -> None:
     """Estimate the error of the product and, on request, check it."""
-    eps = unit_roundoff(plan.compute)
+    eps = machine_epsilon(plan.compute)
     alpha = 1.0
     if eps:
         known = collector.alpha

@@ -50,7 +50,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla.blocks import Split
-from codedla.engine.plan import Plan, unit_roundoff
+from codedla.engine.plan import Plan, machine_epsilon
 from codedla.linalg.operands import Checked
 from codedla.linalg.tiles import (
     column_peaks,
@@ -291,7 +291,7 @@ class Rounded(Projected):
         gain_a, gain_b = np.abs(self.weights_a[index]), np.abs(self.weights_b[index])
         terms = 16 + math.sqrt(layout.inner.size) + gain_a.size + gain_b.size
         # The worker's roundings, and the master's own, which are in double precision.
-        roundings = terms * (unit_roundoff(plan.compute) / 2 + 2.0**-53)
+        roundings = terms * (machine_epsilon(plan.compute) / 2 + 2.0**-53)
         usual: Array = self._factor() * roundings * gain_b.sum() * (gain_a @ self.bounds)
         return usual + self._underflow(gain_a, gain_b, float(np.abs(scales).sum()))
 
@@ -311,7 +311,7 @@ class Rounded(Projected):
                 allowed[:, cols] += np.abs(weights[v]) * rows_times(sizes[:, inner], abs(tile))
         gain_a, gain_b = np.abs(layout.generator_a[share]), np.abs(weights)
         terms = layout.inner.size + gain_a.size + gain_b.size + 8
-        roundings = terms * (unit_roundoff(plan.compute) / 2 + 2.0**-53)
+        roundings = terms * (machine_epsilon(plan.compute) / 2 + 2.0**-53)
         allowed *= self._factor() * roundings
         allowed += self._underflow(gain_a, gain_b, 1 + layout.b.facts.max_abs)
         width = reply.shape[1]
