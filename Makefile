@@ -70,8 +70,8 @@ docs: $(VENV)/.dev  ## check the links of all pages and render them to build/doc
 	$(PY) docs/build.py build/docs
 
 clean:  ## remove everything that was made here
-	rm -rf $(VENV) $(VENV)-mpich* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
-	  .import_linter_cache
+	rm -rf $(VENV) $(VENV)-mpich* build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache \
+	  .hypothesis .import_linter_cache
 	rm -f codedla/_kernels/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -24,6 +24,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("cluster.sh")
 CANNOT = 77
+#: A requeued job begins when its old credential has run out. Here it need not wait so long, only
+#: until the node's daemon has forgotten the old try: it refuses a second one of the same number.
+SETTLED = 4.0
 OVER = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"}
 
 
@@ -86,11 +89,13 @@ class Job:
     def until(self, condition: Callable[[], bool], seconds: float, what: str) -> None:
         """Wait for a condition; with the job's log when it does not come true."""
         end = time.monotonic() + seconds
+        since: float | None = None
         while not condition():
             facts = self.facts
             assert time.monotonic() < end, f"no {what} in {seconds} s: {facts}\n{self.log}"
-            if (facts["JobState"], facts["Reason"]) == ("PENDING", "BeginTime"):
-                # A requeued job begins when its old credential has run out: here, at once.
+            waits = (facts["JobState"], facts["Reason"]) == ("PENDING", "BeginTime")
+            since = (since or time.monotonic()) if waits and not self.processes() else None
+            if since is not None and time.monotonic() > since + SETTLED:
                 self.cluster.call("scontrol", "update", f"JobId={self.number}", "StartTime=now")
             time.sleep(0.2)
 

@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
+SCRIPT = Path(__file__).with_name("cluster.sh")
+CANNOT = 77
 DONE = ("COMPLETED", "0:0")
 #: Eight workers on three nodes, three ranks each; as many late workers as keep a product waiting.
 SPREAD = "--nodes=3 --ntasks=9 --ntasks-per-node=3"
@@ -41,6 +45,33 @@ def test_three_nodes_are_up_within_a_minute(cluster):
         "n3 idle",
     ]
     assert cluster.seconds < 60
+
+
+def test_not_beside_another_cluster(cluster, tmp_path):
+    environ = {**cluster.environ, "CODEDLA_SLURM_DIR": str(tmp_path / "other")}
+    done = subprocess.run(
+        [SCRIPT, "up"], env=environ, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == CANNOT
+    assert "is not ours" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert cluster.call("sinfo", "-h", "-o", "%t") == "idle"
+
+
+def test_only_as_root():
+    with SCRIPT.open() as script:
+        done = subprocess.run(
+            ["bash", "-s", "up"],
+            stdin=script,
+            cwd="/",
+            user=65534,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert (done.returncode, len(done.stderr.splitlines())) == (CANNOT, 1)
+    assert "root" in done.stderr
 
 
 # ---------------------------------------------------------------- as shipped
@@ -125,14 +156,24 @@ def test_a_lost_node_with_open_mpi(submit, openmpi, cluster, tmp_path, matrices)
     assert product_is_right(tmp_path, matrices)["panels"]["resumed"] >= 1
 
 
+def test_a_lost_master(submit, openmpi, tmp_path, matrices):
+    """The try is lost with it; the next one goes on."""
+    job = submit(openmpi, "matmul.sbatch", "--ntasks=3", "A.npy", "B.npy", "C.npy", *PANELS)
+    job.until(lambda: saved(tmp_path), 60, "finished panel")
+    os.kill(job.rank(0), signal.SIGKILL)
+    job.until(lambda: job.tries == 2, 60, "second try")
+    assert job.end() == DONE, job.log
+    assert product_is_right(tmp_path, matrices)["panels"]["resumed"] >= 1
+
+
 def test_the_first_node_lost(submit, mpich, cluster, tmp_path, matrices):
     """With it go the master and the batch script: Slurm tries again, and codedla goes on."""
     options = "--nodes=3 --ntasks=3 --ntasks-per-node=1"
     job = submit(mpich, "matmul-mpich.sbatch", options, "A.npy", "B.npy", "C.npy", *PANELS)
     job.until(lambda: saved(tmp_path), 60, "finished panel")
     cluster.lose("n1")
-    cluster.restore("n1")
     job.until(lambda: job.tries == 2, 60, "second try")
+    cluster.restore("n1")
     assert job.end() == DONE, job.log
     assert product_is_right(tmp_path, matrices)["panels"]["resumed"] >= 1
 
@@ -166,7 +207,6 @@ def test_told_to_stop(request, submit, cluster, tmp_path, matrices, name):
 
 
 def test_requeue(submit, mpich, cluster, tmp_path, matrices):
-    """Killed in full flight, the first try leaves shared memory that must not stop the next."""
     words = ("A.npy", "B.npy", "C.npy", *PANELS)
     job = submit(mpich, "matmul-mpich.sbatch", "--ntasks=3", *words)
     job.until(lambda: saved(tmp_path), 60, "finished panel")
