@@ -4,16 +4,16 @@ A product ``C = A B`` is right with near certainty when ``C r = A (B r)`` for a 
 (Freivalds): quadratic work checks cubic work. The same holds for the reply of one share,
 
 .. math:: R_w r = \tilde A_w (\tilde B_w r), \qquad
-          \tilde A_w = \sum_u G^A_{wu} A_u, \quad \tilde B_w = \sum_v G^B_{wv} B_v,
+          \tilde A_w = \sum_p G^A_{wp} A_p, \quad \tilde B_w = \sum_q G^B_{wq} B_q,
 
 and the right-hand sides of all shares come from the blocks themselves, with nothing encoded:
-``B_v r`` for every block of B, then all combinations of these times A in one pass over A.
+``B_q r`` for every block of B, then all combinations of these times A in one pass over A.
 
-Let ``u`` be the unit roundoff, ``s`` the scales of the columns (one over the largest entry) and
-:math:`r_j = s_j \rho_j` with independent signs and :math:`3/4 \le |\rho_j| \le 1`. Usual roundings
-of a row stay below
+Let :math:`\varepsilon` be the unit roundoff, ``s`` the scales of the columns (one over the largest
+entry) and :math:`r_j = s_j \rho_j` with independent signs and :math:`3/4 \le |\rho_j| \le 1`. Usual
+roundings of a row stay below
 
-.. math:: u \, (16 + \sqrt{L} + \text{blocks}) \sum_l |\tilde a_{il}| c_l,
+.. math:: \varepsilon \, (16 + \sqrt{L} + \text{blocks}) \sum_l |\tilde a_{il}| c_l,
           \qquad c_l = \| \tilde b_l \circ s \|_2,
 
 because neither they nor the signs of ``r``, which the worker does not know, are correlated. Since
@@ -22,7 +22,7 @@ does the same for columns. A row above that bound is only *suspicious*: long sum
 round in one direction. The most suspicious rows are computed again, one pass over B, and the reply
 is wrong if an entry differs by more than rounding explains in whatever order the terms are added,
 
-.. math:: | r_{ij} - \tilde a_i \tilde b_j | > (L + \text{blocks}) \, u \sum_l
+.. math:: | R_{ij} - \tilde a_i \tilde b_j | > (L + \text{blocks}) \, \varepsilon \sum_l
           |\tilde a_{il}| |\tilde b_{lj}|.
 
 So nobody is accused because of rounding, whichever BLAS it has. One wrong entry becomes suspicious
@@ -54,15 +54,23 @@ from codedla.engine.plan import Plan, machine_epsilon
 from codedla.linalg.operands import Checked
 from codedla.linalg.tiles import (
     column_peaks,
-    multiply,
+    mixed_product,
+    row_product,
     row_squares,
-    rows_times,
     scale_columns,
+    tiled_product,
     tiles,
-    times,
 )
 
-__all__ = ["MODULAR_COLUMNS", "Layout", "Modular", "Rounded", "odd", "right_sides", "signs"]
+__all__ = [
+    "MODULAR_COLUMNS",
+    "Modular",
+    "Partition",
+    "Rounded",
+    "random_integers",
+    "random_vector",
+    "right_sides",
+]
 
 Array = NDArray[Any]
 
@@ -73,8 +81,23 @@ MODULAR_COLUMNS = 4
 see several that are wrong in their highest bits only, each with probability 1/2."""
 
 
-class Layout:
-    """Where the blocks are, and how the shares combine them."""
+class Partition:
+    """Where the blocks of the operands are, and how the shares combine them.
+
+    Parameters
+    ----------
+    plan : Plan
+    a, b : Checked
+        The operands.
+
+    Attributes
+    ----------
+    rows, inner, cols : Split
+        How the three dimensions are cut.
+    generator_a, generator_b : ndarray (shares, blocks)
+    is_plain : ndarray of bool (shares,)
+        Which shares are blocks as they are.
+    """
 
     def __init__(self, plan: Plan, a: Checked, b: Checked) -> None:
         m, inner, n = plan.shape
@@ -150,17 +173,23 @@ class Layout:
 
 
 class Projected:
-    """The right-hand sides of some shares: what their replies times the random vectors must be."""
+    """The right-hand sides of some shares: what their replies times the random vectors must be.
 
-    def __init__(self, layout: Layout, shares: NDArray[np.intp]) -> None:
-        self.layout, self.shares = layout, shares
+    Parameters
+    ----------
+    partition : Partition
+    shares : ndarray of int
+    """
+
+    def __init__(self, partition: Partition, shares: NDArray[np.intp]) -> None:
+        self.partition, self.shares = partition, shares
         self.place = {int(share): index for index, share in enumerate(shares)}
-        self.weights_a = layout.generator_a[shares]
-        self.weights_b = layout.generator_b[shares]
+        self.weights_a = partition.generator_a[shares]
+        self.weights_b = partition.generator_b[shares]
 
     def add(self, strip: Any, right: Array, rows: list[tuple[int, slice]], top: int) -> None:
         """Add a strip of A times the right sides to the expectations of the shares it is in."""
-        product = multiply(strip, right)
+        product = mixed_product(strip, right)
         for u, part in rows:
             held = np.flatnonzero(self.weights_a[:, u])
             if held.size:
@@ -173,22 +202,36 @@ class Projected:
 
 
 class Rounded(Projected):
-    """Floating point: equal up to what rounding explains."""
+    """Floating point: equal up to what rounding explains.
 
-    def __init__(self, layout: Layout, shares: NDArray[np.intp], rng: np.random.Generator) -> None:
-        super().__init__(layout, shares)
-        self.rho = signs(rng, layout.cols.size)
-        plain = layout.is_plain[shares]
+    Attributes
+    ----------
+    rho : ndarray (columns of a share of B,)
+        The random vector, before it is scaled.
+    scales : ndarray (blocks of B + 1, columns)
+        Of each block's columns; the last row is for mixtures of blocks.
+    expected : ndarray (shares, rows of a share of A)
+        What the replies' rows times the scaled vector must be.
+    bounds : ndarray (blocks of A, rows)
+        ``sum_l |a[i, l]| c[l]`` of every block.
+    """
+
+    def __init__(
+        self, partition: Partition, shares: NDArray[np.intp], rng: np.random.Generator
+    ) -> None:
+        super().__init__(partition, shares)
+        self.rho = random_vector(rng, partition.cols.size)
+        plain = partition.is_plain[shares]
         # With one block of B, its own scales are the common ones.
         self.plain = plain & (self.weights_b.shape[1] > 1)
         self.coded = ~self.plain
 
     def steps(self) -> Iterator[bool]:
         """Compute the right-hand sides; yield after every tile."""
-        layout = self.layout
-        count = layout.grid.p * layout.grid.n
-        peaks = np.zeros((count, layout.cols.size))
-        for v, block in layout.blocks_of_b():
+        partition = self.partition
+        count = partition.grid.p * partition.grid.n
+        peaks = np.zeros((count, partition.cols.size))
+        for v, block in partition.blocks_of_b():
             for _, cols, tile in tiles(block, np.float64):
                 peak = peaks[v, cols]
                 np.maximum(peak, column_peaks(tile), out=peak)
@@ -199,7 +242,7 @@ class Rounded(Projected):
 
     def _scales(self, peaks: Array) -> Array:
         """Return scales of the columns: one row per block of B, the last row for mixtures."""
-        layout = self.layout
+        partition = self.partition
         together = np.vstack([peaks, peaks.max(axis=0)])
         # A power of two loses nothing. Columns far smaller than the largest are not blown up to
         # its size, nor beyond the range of the exponent: there underflow would drown everything.
@@ -208,28 +251,28 @@ class Rounded(Projected):
         # Nothing but zeros has the scale 1: a wrong number must not vanish there.
         top, least = (int(filled.max()), int(filled.min())) if filled.size else (0, 0)
         exponent = np.where(together > 0, exponent, least)
-        span = -int(np.finfo(layout.plan.compute).minexp) // 4
+        span = -int(np.finfo(partition.plan.compute).minexp) // 4
         scales = np.clip(-exponent, None, min(span - top, 1000)).astype(np.float64)
         # A times the scaled B must stay in range, too.
-        size = layout.a.facts.max_abs * 2.0**-200
-        reach = math.frexp(size * layout.plan.shape[1] * layout.cols.size)[1] + 200
+        size = partition.a.facts.max_abs * 2.0**-200
+        reach = math.frexp(size * partition.plan.shape[1] * partition.cols.size)[1] + 200
         return np.exp2(scales - max(0, reach - 900))
 
     def _project_b(self) -> Iterator[bool]:
         """Multiply the blocks of B by the random vector; find the norms of their rows."""
-        layout = self.layout
-        count, size = layout.grid.p * layout.grid.n, layout.inner.size
-        kind = np.complex128 if layout.b.dtype.kind == "c" else np.float64
+        partition = self.partition
+        count, size = partition.grid.p * partition.grid.n, partition.inner.size
+        kind = np.complex128 if partition.b.dtype.kind == "c" else np.float64
         width = count if self.plain.any() else 0
         own, mixed = np.zeros((size, width), kind), np.zeros((size, count), kind)
         squares = np.zeros((2, size, count))
-        for v, block in layout.blocks_of_b():
+        for v, block in partition.blocks_of_b():
             for rows, cols, tile in tiles(block, np.float64):
                 cases = [(own, v)] if self.plain.any() else []
                 cases += [(mixed, count)] if self.coded.any() else []
                 for which, (target, row) in enumerate(cases):
                     scaled = scale_columns(tile, self.scales[row, cols])
-                    target[rows, v] += multiply(scaled, self.rho[cols])
+                    target[rows, v] += mixed_product(scaled, self.rho[cols])
                     squares[which, rows, v] += row_squares(scaled)
                 yield True
         # One column for all shares: what differs between blocks of B is left out, not much.
@@ -244,20 +287,20 @@ class Rounded(Projected):
 
     def _project_a(self) -> Iterator[bool]:
         """Multiply A by all of these at once, and its absolute values by the norms."""
-        layout = self.layout
-        heights = layout.rows.size
+        partition = self.partition
+        heights = partition.rows.size
         kind = np.result_type(
-            self.right, layout.a.dtype, self.coefficients, self.weights_a, np.float64
+            self.right, partition.a.dtype, self.coefficients, self.weights_a, np.float64
         )
         self.expected = np.zeros((self.shares.size, heights), kind)
-        self.bounds = np.zeros((layout.grid.m * layout.grid.p, heights))
-        for _, strip, parts in layout.strips_of_a():
+        self.bounds = np.zeros((partition.grid.m * partition.grid.p, heights))
+        for _, strip, parts in partition.strips_of_a():
             for rows, cols, tile in tiles(strip, np.float64):
                 dense = isinstance(tile, np.ndarray)
                 pieces = [(u, slice(None) if dense else part) for u, part in parts]
                 top = rows.start if dense else 0
                 self.add(tile, self.right[cols], pieces, top)
-                bound = multiply(abs(tile), self.norms[cols])
+                bound = mixed_product(abs(tile), self.norms[cols])
                 for u, part in pieces:
                     piece = bound[part]
                     self.bounds[u, top : top + piece.shape[0]] += piece
@@ -274,7 +317,7 @@ class Rounded(Projected):
         height, width = reply.shape
         scales = self.scales[np.argmax(self.weights_b[index] != 0) if self.plain[index] else -1]
         with np.errstate(all="ignore"):
-            found = times(reply, scales[:width] * self.rho[:width])
+            found = tiled_product(reply, scales[:width] * self.rho[:width])
             difference = np.abs(found - self.expected[index, :height])
             if not np.isfinite(difference).all():
                 return False
@@ -287,9 +330,9 @@ class Rounded(Projected):
 
     def _usual(self, index: int, scales: Array) -> Array:
         """Return what the projected rows of an honest reply usually stay below."""
-        layout, plan = self.layout, self.layout.plan
+        partition, plan = self.partition, self.partition.plan
         gain_a, gain_b = np.abs(self.weights_a[index]), np.abs(self.weights_b[index])
-        terms = 16 + math.sqrt(layout.inner.size) + gain_a.size + gain_b.size
+        terms = 16 + math.sqrt(partition.inner.size) + gain_a.size + gain_b.size
         # The worker's roundings, and the master's own, which are in double precision.
         roundings = terms * (machine_epsilon(plan.compute) / 2 + 2.0**-53)
         usual: Array = self._factor() * roundings * gain_b.sum() * (gain_a @ self.bounds)
@@ -297,66 +340,78 @@ class Rounded(Projected):
 
     def _explained(self, share: int, reply: Array, rows: NDArray[np.intp]) -> bool:
         """Compute these rows again; tell whether rounding explains all differences."""
-        layout, plan = self.layout, self.layout.plan
-        weights = layout.generator_b[share]
-        made = [layout.row_of_a(share, int(row)) for row in rows]
+        partition, plan = self.partition, self.partition.plan
+        weights = partition.generator_b[share]
+        made = [partition.row_of_a(share, int(row)) for row in rows]
         left, sizes = (np.stack(part) for part in zip(*made, strict=True))
-        exact = np.zeros((rows.size, layout.cols.size), np.result_type(self.expected, np.float64))
-        allowed = np.zeros((rows.size, layout.cols.size))
-        for v, block in layout.blocks_of_b():
+        exact = np.zeros(
+            (rows.size, partition.cols.size), np.result_type(self.expected, np.float64)
+        )
+        allowed = np.zeros((rows.size, partition.cols.size))
+        for v, block in partition.blocks_of_b():
             if weights[v] == 0:
                 continue
             for inner, cols, tile in tiles(block, np.float64):
-                exact[:, cols] += weights[v] * rows_times(left[:, inner], tile)
-                allowed[:, cols] += np.abs(weights[v]) * rows_times(sizes[:, inner], abs(tile))
-        gain_a, gain_b = np.abs(layout.generator_a[share]), np.abs(weights)
-        terms = layout.inner.size + gain_a.size + gain_b.size + 8
+                exact[:, cols] += weights[v] * row_product(left[:, inner], tile)
+                allowed[:, cols] += np.abs(weights[v]) * row_product(sizes[:, inner], abs(tile))
+        gain_a, gain_b = np.abs(partition.generator_a[share]), np.abs(weights)
+        terms = partition.inner.size + gain_a.size + gain_b.size + 8
         roundings = terms * (machine_epsilon(plan.compute) / 2 + 2.0**-53)
         allowed *= self._factor() * roundings
-        allowed += self._underflow(gain_a, gain_b, 1 + layout.b.facts.max_abs)
+        allowed += self._underflow(gain_a, gain_b, 1 + partition.b.facts.max_abs)
         width = reply.shape[1]
         return bool((np.abs(reply[rows] - exact[:, :width]) <= allowed[:, :width]).all())
 
     def _factor(self) -> float:
         """Return how many more roundings complex arithmetic has."""
-        return 4.0 if self.layout.plan.compute.kind == "c" else 1.0
+        return 4.0 if self.partition.plan.compute.kind == "c" else 1.0
 
     def _underflow(self, gain_a: Array, gain_b: Array, scales: float) -> float:
         """Bound what gradual underflow does, whose errors do not shrink with the numbers."""
-        layout = self.layout
-        smallest = float(np.finfo(layout.plan.compute).smallest_subnormal)
-        gain = 8 * (1 + gain_a.sum()) * (1 + gain_b.sum()) * (layout.inner.size + 4)
+        partition = self.partition
+        smallest = float(np.finfo(partition.plan.compute).smallest_subnormal)
+        gain = 8 * (1 + gain_a.sum()) * (1 + gain_b.sum()) * (partition.inner.size + 4)
         # Scales first, because they may be as large as the smallest number is small.
-        scaled = smallest * scales * (1 + layout.a.facts.max_abs)
-        return float(gain * (scaled + smallest * (1 + layout.cols.size)))
+        scaled = smallest * scales * (1 + partition.a.facts.max_abs)
+        return float(gain * (scaled + smallest * (1 + partition.cols.size)))
 
 
 class Modular(Projected):
-    """Integers: equal modulo 2**64."""
+    """Integers: equal modulo 2**64.
 
-    def __init__(self, layout: Layout, shares: NDArray[np.intp], rng: np.random.Generator) -> None:
-        super().__init__(layout, shares)
-        self.r = odd(rng, layout.cols.size)
+    Attributes
+    ----------
+    r : ndarray of int64 (columns of a share of B, MODULAR_COLUMNS)
+        The random vectors.
+    expected : ndarray of int64 (shares, rows of a share of A, MODULAR_COLUMNS)
+        What the replies times these must be.
+    """
+
+    def __init__(
+        self, partition: Partition, shares: NDArray[np.intp], rng: np.random.Generator
+    ) -> None:
+        super().__init__(partition, shares)
+        self.r = random_integers(rng, partition.cols.size)
         self.weights_a, self.weights_b = (
             np.rint(weights.real).astype(np.int64) for weights in (self.weights_a, self.weights_b)
         )
 
     def steps(self) -> Iterator[bool]:
         """Compute the right-hand sides; yield after every tile."""
-        layout = self.layout
+        partition = self.partition
         rights, coefficients = right_sides(self.weights_b)
-        count, size = rights.shape[1], layout.inner.size
+        count, size = rights.shape[1], partition.inner.size
         projected = np.zeros((size, count, MODULAR_COLUMNS), np.int64)
-        for v, block in layout.blocks_of_b():
+        for v, block in partition.blocks_of_b():
             for rows, cols, tile in tiles(block, np.int64):
-                projected[rows, v] += multiply(tile, self.r[cols])
+                projected[rows, v] += mixed_product(tile, self.r[cols])
                 yield True
         right = np.einsum("lvc,zv->lzc", projected, rights).reshape(size, -1)
         self.coefficients = coefficients
         self.expected = np.zeros(
-            (self.shares.size, layout.rows.size, MODULAR_COLUMNS), dtype=np.int64
+            (self.shares.size, partition.rows.size, MODULAR_COLUMNS), dtype=np.int64
         )
-        for _, strip, parts in layout.strips_of_a():
+        for _, strip, parts in partition.strips_of_a():
             for rows, cols, tile in tiles(strip, np.int64):
                 dense = isinstance(tile, np.ndarray)
                 pieces = [(u, slice(None) if dense else part) for u, part in parts]
@@ -378,7 +433,7 @@ class Modular(Projected):
             with np.errstate(all="ignore"):
                 if not (np.abs(reply) < 2.0**62).all() or (reply != np.rint(reply.real)).any():
                     return False
-        found = times(reply, self.r[:width])
+        found = tiled_product(reply, self.r[:width])
         return bool((found == self.expected[self.place[share], :height]).all())
 
 
@@ -411,13 +466,13 @@ def right_sides(weights: Array) -> tuple[Array, Array]:
     return np.vstack([distinct.real, distinct.imag]), np.hstack([units, 1j * units])
 
 
-def signs(rng: np.random.Generator, count: int) -> Array:
+def random_vector(rng: np.random.Generator, count: int) -> Array:
     """Return random numbers of either sign, none of them small: no wrong entry is passed over."""
     size = rng.uniform(0.75, 1.0, count)
     return np.where(rng.random(count) < 0.5, -size, size)
 
 
-def odd(rng: np.random.Generator, count: int) -> Array:
+def random_integers(rng: np.random.Generator, count: int) -> Array:
     """Return columns of random 64-bit integers, the first of them odd."""
     r = rng.integers(-(2**63), 2**63 - 1, (count, MODULAR_COLUMNS), endpoint=True)
     r[:, 0] |= 1

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 __all__ = [
     "column_peaks",
-    "multiply",
+    "mixed_product",
+    "row_product",
     "row_squares",
-    "rows_times",
     "scale_columns",
+    "tiled_product",
     "tiles",
-    "times",
 ]
 
 Array = NDArray[Any]
@@ -31,7 +31,12 @@ TILE_BYTES = 1 << 20
 def tiles(block: Any, dtype: Any) -> Iterator[tuple[slice, slice, Any]]:
     """Cut a block into tiles along its memory; yield rows, columns and the tile in ``dtype``.
 
-    ``dtype`` is float64 (complex128 for complex blocks) or int64. A sparse block is one tile.
+    Parameters
+    ----------
+    block : ndarray or scipy.sparse
+        A sparse block is one tile.
+    dtype : dtype
+        float64 or int64; complex blocks are cut into complex128 in any case.
     """
     rows, cols = block.shape
     if rows == 0 or cols == 0:
@@ -54,8 +59,19 @@ def tiles(block: Any, dtype: Any) -> Iterator[tuple[slice, slice, Any]]:
         yield part, slice(0, cols), block[part].astype(dtype, copy=False)
 
 
-def times(matrix: Any, right: Array) -> Array:
-    """Multiply a matrix of any dtype by a vector or a few columns, tile by tile."""
+def tiled_product(matrix: Any, right: Array) -> Array:
+    """Multiply a matrix of any dtype by a vector or a few columns, tile by tile.
+
+    Parameters
+    ----------
+    matrix : ndarray or scipy.sparse (M, N)
+    right : ndarray (N,) or (N, z)
+        Of int64: the matrix holds integers, whatever its dtype, and the product wraps around.
+
+    Returns
+    -------
+    ndarray (M,) or (M, z)
+    """
     exact = right.dtype.kind == "i"
     # Integers may be held in floating point.
     rounding = exact and matrix.dtype.kind not in "iub"
@@ -65,12 +81,12 @@ def times(matrix: Any, right: Array) -> Array:
         if rounding:
             with np.errstate(invalid="ignore"):
                 tile = np.rint(tile.real).astype(np.int64)
-        product[rows] += multiply(tile, right[cols])
+        product[rows] += mixed_product(tile, right[cols])
     return product
 
 
-def multiply(left: Any, right: Array) -> Array:
-    """Multiply without casting a real factor to complex numbers."""
+def mixed_product(left: Any, right: Array) -> Array:
+    """Multiply without casting a real factor, which would double its size, to complex numbers."""
     if left.dtype.kind != "c" and right.dtype.kind == "c":
         product = np.empty((left.shape[0], *right.shape[1:]), right.dtype)
         product.real, product.imag = left @ right.real, left @ right.imag
@@ -79,10 +95,10 @@ def multiply(left: Any, right: Array) -> Array:
     return result
 
 
-def rows_times(left: Array, right: Any) -> Array:
+def row_product(left: Array, right: Any) -> Array:
     """Multiply a few rows by a matrix, dense or sparse."""
     if isinstance(right, np.ndarray):
-        return multiply(right.T, left.T).T
+        return mixed_product(right.T, left.T).T
     return np.asarray((right.T @ left.T).T)
 
 

@@ -17,14 +17,14 @@ from codedla.errors import VerificationFailed
 from codedla.linalg.operands import Checked, combinable
 from codedla.linalg.projection import (
     MODULAR_COLUMNS,
-    Layout,
     Modular,
+    Partition,
     Rounded,
-    odd,
+    random_integers,
+    random_vector,
     right_sides,
-    signs,
 )
-from codedla.linalg.tiles import times
+from codedla.linalg.tiles import tiled_product
 
 __all__ = [
     "CHEAP",
@@ -74,14 +74,14 @@ class ReplyCheck:
         if reason:
             raise VerificationFailed(reason)
         rng = np.random.default_rng() if rng is None else rng
-        layout = Layout(plan, a, b)
+        partition = Partition(plan, a, b)
         exact, rounded = _divide(plan, a, b)
-        self._layout = layout
+        self._partition = partition
         self._projections: list[Rounded | Modular] = []
         if exact.size:
-            self._projections.append(Modular(layout, exact, rng))
+            self._projections.append(Modular(partition, exact, rng))
         if rounded.size:
-            self._projections.append(Rounded(layout, rounded, rng))
+            self._projections.append(Rounded(partition, rounded, rng))
         self._of_share = {
             int(share): projection
             for projection in self._projections
@@ -122,7 +122,7 @@ class ReplyCheck:
         """
         while self.prepare():
             pass
-        if not self._layout.fits(share, reply):
+        if not self._partition.fits(share, reply):
             return False
         return self._of_share[share].agrees(share, reply)
 
@@ -210,11 +210,11 @@ def verify_product(
         return
     if not (a.facts.finite and b.facts.finite):
         raise VerificationFailed(_NOT_FINITE)
-    r = signs(rng, b.shape[1])[:, None]
+    r = random_vector(rng, b.shape[1])[:, None]
     scale = max(a.facts.norm * b.facts.norm * float(np.linalg.norm(r)), 1e-300)
     with np.errstate(over="ignore", invalid="ignore"):
-        expected = times(a.matrix, times(b.matrix, r))
-        difference = np.abs(times(decoded, r) - expected).ravel()
+        expected = tiled_product(a.matrix, tiled_product(b.matrix, r))
+        difference = np.abs(tiled_product(decoded, r) - expected).ravel()
     if not (np.isfinite(scale) and np.isfinite(expected).all()):
         raise VerificationFailed(_NEAR_OVERFLOW)
     # Gradual underflow errs by an amount that does not shrink with the numbers.
@@ -231,8 +231,9 @@ def verify_product(
 
 
 def _verify_modular(a: Checked, b: Checked, decoded: Array, rng: np.random.Generator) -> None:
-    r = odd(rng, b.shape[1])
-    wrong = np.flatnonzero((times(decoded, r) != times(a.matrix, times(b.matrix, r))).any(axis=1))
+    r = random_integers(rng, b.shape[1])
+    expected = tiled_product(a.matrix, tiled_product(b.matrix, r))
+    wrong = np.flatnonzero((tiled_product(decoded, r) != expected).any(axis=1))
     if wrong.size:
         raise VerificationFailed(
             f"the product failed the Freivalds check in row {wrong[0]}: it is not equal modulo "
