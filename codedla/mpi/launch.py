@@ -315,7 +315,10 @@ class _Job:
             self.ranks.deserter = None
         seconds = time.monotonic() - start
         stdout = out.text(drop_remarks=True) if out else ""
-        stderr = err.text(drop_remarks=code is not None or bool(caught))
+        stderr = err.text(
+            drop_remarks=code is not None or bool(caught),
+            drop_farewells=code is None and bool(caught),
+        )
         return JobResult(
             code=_exit_code(code, caught, process.returncode, self.hung),
             launcher_code=process.returncode,

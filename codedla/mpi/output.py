@@ -59,14 +59,17 @@ class Pump:
         else:
             self._sink(data)
 
-    def text(self, *, drop_remarks: bool = False) -> str:
+    def text(self, *, drop_remarks: bool = False, drop_farewells: bool = False) -> str:
         """Everything kept; what the filter held back is handed on first unless dropped."""
         # Bounded: a process that escaped with the pipe open must not keep us.
         self._thread.join(2.0)
         if self._noise:
-            self._hand_on(self._noise.end(drop_remarks=drop_remarks))
+            self._hand_on(self._noise.end(drop_remarks=drop_remarks, drop_farewells=drop_farewells))
         return b"".join(self._kept).replace(b"\0", b"").decode(errors="replace")
 
+
+#: What a master says that was told to stop; whoever told it may say the same, if it had no time.
+_FAREWELLS = (b"codedla: interrupted\n", b"codedla: terminated\n")
 
 _RULE = re.compile(rb"^-{60,}\s*$")
 
@@ -99,6 +102,7 @@ class NoiseFilter:
     def __init__(self) -> None:
         self._block: list[bytes] | None = None
         self._held: list[bytes] = []
+        self._farewells: list[bytes] = []
 
     def feed(self, line: bytes) -> list[bytes]:
         """Lines that may be shown now."""
@@ -109,6 +113,9 @@ class NoiseFilter:
             block, self._block = b"".join([*self._block, line]), None
             return self._judge(block, _REMARK_BLOCK)
         if self._block is None:
+            if line in _FAREWELLS:
+                self._farewells.append(line)
+                return []
             return self._judge(line, _REMARK_LINE)
         self._block.append(line)
         if len(self._block) < 40:
@@ -123,9 +130,10 @@ class NoiseFilter:
             return []
         return [text]
 
-    def end(self, *, drop_remarks: bool) -> bytes:
+    def end(self, *, drop_remarks: bool, drop_farewells: bool = False) -> bytes:
         """What is still to be shown at the end of the job."""
         last = b"".join(self._block or [])
+        farewells = [] if drop_farewells else self._farewells
         if drop_remarks:
-            return b"" if _REMARK_BLOCK.search(last) else last
-        return b"".join([*self._held, last])
+            return b"".join([*farewells, b"" if _REMARK_BLOCK.search(last) else last])
+        return b"".join([*self._held, last, *farewells])

@@ -76,7 +76,10 @@ def test_closed_streams(program, matrices, tmp_path, closed):
 
 def test_without_a_home(program, matrices, tmp_path):
     words = ("env", "-u", "HOME")
-    answer = program(*PRODUCT, "--ranks", 4, "--inject", "kill:1:0", before=words)
+    # Where a killed rank ends the job, the job itself is what there is to try.
+    lose = LAUNCHER is not None and LAUNCHER.tolerant
+    fault = ("--inject", "kill:1:0") if lose else ()
+    answer = program(*PRODUCT, "--ranks", 4, *fault, before=words)
     assert answer.code == 0, answer
     check(tmp_path, matrices)
 
