@@ -20,6 +20,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -286,21 +287,27 @@ class Worker:
 class Vigil:
     """Notice that nobody is left to serve, and leave then.
 
-    The launcher's end is seen from the process tree. A master on another host is believed to be
-    gone when the signs of life that it had promised have not come for long; time in which this
-    process was itself stopped does not count.
+    The launcher's end is seen from the process tree, and so is the master's on this host: not every
+    MPI reports it. A master on another host is believed to be gone when the signs of life that it
+    had promised have not come for long; time in which this process was itself stopped does not
+    count.
     """
 
     def __init__(self) -> None:
         self.patience = float(os.environ.get("CODEDLA_ORPHAN", ORPHAN))
         self._remote = False
+        self._master = 0
         self._unheard = 0.0
         self._looked = time.perf_counter()
         self._host = socket.gethostname().encode()
 
     def watch(self, ping: Received) -> None:
         """Learn from a PING where the master is, and whether it goes on sending them."""
-        self._remote = bool(ping.words[4]) and ping.payload.tobytes() != self._host
+        here = ping.payload.tobytes() == self._host
+        self._remote = bool(ping.words[4]) and not here
+        # In a container the number may belong to nobody that is seen from here.
+        master = int(ping.words[6])
+        self._master = master if here and Path(f"/proc/{master}").exists() else 0
 
     def heard(self) -> None:
         """Note a word from the master."""
@@ -316,6 +323,8 @@ class Vigil:
         self._unheard += min(passed, 2 * _TICK)
         if world.launcher_gone():
             self._leave("its launcher is gone")
+        if self._master and not Path(f"/proc/{self._master}").exists():
+            self._leave("rank 0 is gone")
         if self._remote and self._unheard > self.patience:
             self._leave(f"nothing was heard of rank 0 for {self.patience:g} s")
 
