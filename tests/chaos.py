@@ -60,6 +60,8 @@ WALL = 20.0
 """Processor seconds after which a simulated case counts as hung."""
 LOUD = 0.02
 """A reply changed by more than this part of its norm must be noticed."""
+FAINT = 1e-5
+"""An error may pass that is below this part of the operands' norms multiplied."""
 QUIET = 1e-20
 """An error in a reply of zeros that may pass."""
 JOB_BOUND = 15.0
@@ -278,8 +280,9 @@ class Model:
             plan.corrupt = self._spoil(worker, plan.corrupt)
             plan.start_task = self._start(worker, plan.start_task)
 
-    def new_round(self) -> None:
-        """Forget what belongs to one round only."""
+    def new_round(self, a: Any, b: Any) -> None:
+        """Forget what belongs to one round only; the next multiplies ``a`` and ``b``."""
+        self.scale = _norm(a) * _norm(b)
         self.asleep.clear()
         self.spoiled.clear()
         self.raised.clear()
@@ -348,8 +351,9 @@ class Model:
                 with np.errstate(all="ignore"):
                     change = np.linalg.norm(reply.astype(complex) - honest.astype(complex))
                     size = np.linalg.norm(honest.astype(complex))
-                    # A bit flipped in a zero may give next to nothing.
-                    loud = float(change / size) if size else (math.inf if change > QUIET else 0.0)
+                    # A flipped bit may change next to nothing.
+                    faint = change <= max(FAINT * self.scale, QUIET)
+                    loud = 0.0 if faint else float(change / size) if size else math.inf
                 loud = math.inf if math.isnan(loud) else loud
                 self.spoiled[worker] = max(self.spoiled.get(worker, 0.0), loud)
             return how
@@ -393,7 +397,7 @@ def _run_step(model: Model, step: Step) -> Iterator[str]:
 
         yield _judge(model, step, step.b, once)
         return
-    model.new_round()
+    model.new_round(step.a, step.b[0])
     try:
         stored = codedla.store(step.a, pool=model.pool, **step.options)
     except UsageError as error:
@@ -410,7 +414,7 @@ def _run_step(model: Model, step: Step) -> Iterator[str]:
 
 def _judge(model: Model, step: Step, b: Any, run: Callable[[], tuple[Any, Any]]) -> str:
     """Run one round and tell how it ended."""
-    model.new_round()
+    model.new_round(step.a, b)
     n = model.case.n_workers
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -506,7 +510,7 @@ def _check_numbers(step: Step, b: Any, product: Any, report: Any, *, lied: bool)
     # What NumPy itself loses in this precision belongs to both.
     bound = 50 * estimate * size + 4 * own * (size + scale)
     if lied:
-        bound += 64 * (1 + report.amplification) * own * scale * math.sqrt(product.size)
+        bound += 64 * (1 + report.amplification) * own * scale * math.sqrt(product.size) + QUIET
     if not error <= bound:
         raise Wrong(f"error {error:.2e} of {size:.2e}; estimate {estimate:.1e}: {report.code}")
     usual = 1e-2 if own > 1e-10 else 1e-7
@@ -529,6 +533,10 @@ def _clocked() -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
         signal.signal(signal.SIGVTALRM, before)
+
+
+def _norm(value: Any) -> float:
+    return float(np.linalg.norm(_dense(value).astype(complex)))
 
 
 def _shape(value: Any) -> str:
