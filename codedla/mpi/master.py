@@ -33,6 +33,7 @@ from codedla.errors import PoolClosed, UsageError, WorkerError
 from codedla.mpi import wire, world
 from codedla.mpi.clock import Clock
 from codedla.mpi.link import Link, Receipt, Running
+from codedla.mpi.reception import Reception, check_reply
 from codedla.mpi.signals import Postponed
 from codedla.mpi.tracing import Tracer
 from codedla.mpi.wire import Answer, Backoff, Kind, Message, Received, Transfer, Types
@@ -89,7 +90,7 @@ class Master:
         self._round_id = 0
         self._last_key = 0
         self._closed = False
-        self._scratch: dict[int, NDArray[np.uint8]] = {}
+        self._reception = Reception(self.links)
         self._job: Running | None = None
         self._tracer: Tracer | None = None
         self._turn = threading.RLock()
@@ -303,7 +304,7 @@ class Master:
             A rank stopped in the middle of sending its reply into the same ``out``.
         """
         if not self._settle(output):
-            ranks = ", ".join(f"rank {link.rank}" for link in self._arriving(output))
+            ranks = ", ".join(f"rank {link.rank}" for link in self._reception.arriving(output))
             raise UsageError(
                 f"out must be memory that nobody else writes to; {ranks} stopped in the middle of "
                 "an earlier reply to it; pass another array"
@@ -311,17 +312,7 @@ class Master:
 
     def _settle(self, output: NDArray[Any]) -> bool:
         """Give replies that are arriving in this memory a moment; return whether all arrived."""
-        return self._until(lambda: not self._arriving(output), DRAIN)
-
-    def _arriving(self, output: NDArray[Any]) -> list[Link]:
-        """Return the workers whose replies are being received into this memory."""
-        return [
-            link
-            for link in self.links
-            if link.receipt is not None
-            and link.gone is None
-            and np.may_share_memory(link.receipt.buffer, output)
-        ]
+        return self._until(lambda: not self._reception.arriving(output), DRAIN)
 
     # -- messages --------------------------------------------------------------------------------
 
@@ -412,10 +403,10 @@ class Master:
                 reply = message.payload.view(answer.dtype).reshape(answer.shape)
                 self._take(running, link, answer, link.share, reply)
             return
-        target = self._target(running, link, answer) if running is not None else None
-        buffer = self._scratch_for(link, answer) if target is None else target
+        place = None if running is None else self._reception.place(running.job, link, answer)
+        buffer = self._reception.scratch(link, answer) if place is None else place
         transfer = Transfer.receive(self.data, link.rank, [buffer], self.types)
-        placed = target is not None
+        placed = place is not None
         link.receipt = Receipt(transfer, answer, link.share, buffer, placed=placed)
 
     def _current(self, answer: Answer) -> Running | None:
@@ -424,38 +415,6 @@ class Master:
         if running is None or answer.round_id != running.round_id or not running.open:
             return None
         return running
-
-    def _target(self, running: Running, link: Link, answer: Answer) -> NDArray[Any] | None:
-        """Return where the reply may be received, or None where only scratch memory will do."""
-        job = running.job
-        if not job.collector.wants(link.share) or self._rival(link, link.share) is not None:
-            return None
-        target = job.decoder.target(link.share)
-        _check_reply(link, answer, target)
-        return None if self._lent(target) or not wire.runs_of_rows(target) else target
-
-    def _rival(self, link: Link, share: int) -> Link | None:
-        """Return the worker whose reply to the same share is being received in its place."""
-        for other in self.links:
-            receipt = other.receipt
-            if other is link or other.gone is not None or receipt is None:
-                continue
-            if receipt.placed and receipt.share == share:
-                return other
-        return None
-
-    def _lent(self, target: NDArray[Any]) -> bool:
-        """Tell whether this is memory of the caller's, which goes back when the round is over."""
-        job = self._job.job if self._job is not None else None
-        return job is not None and job.borrowed and np.may_share_memory(target, job.decoder.output)
-
-    def _scratch_for(self, link: Link, answer: Answer) -> NDArray[Any]:
-        """Return scratch memory for a late reply; kept per worker and reused."""
-        size = int(np.prod(answer.shape)) * answer.dtype.itemsize
-        held = self._scratch.get(link.worker)
-        if held is None or held.size < size:
-            held = self._scratch[link.worker] = np.empty(size, np.uint8)
-        return held[:size].view(answer.dtype).reshape(answer.shape)
 
     def _received(self, link: Link, receipt: Receipt) -> None:
         running, answer = self._job, receipt.answer
@@ -477,11 +436,11 @@ class Master:
             if instruction is not Instruction.DROP:
                 running.instruct(instruction, worker, "back")
             return
-        if self._rival(link, share) is not None:
+        if self._reception.rival(link, share) is not None:
             decoder.release(share, arriving=True)
         target = decoder.target(share)
         if reply is not target:
-            _check_reply(link, answer, target)
+            check_reply(link, answer, target)
             target[...] = reply
         if not self._checked(running, share, target):
             self._refuse(running, link, share)
@@ -622,7 +581,7 @@ class Master:
     def _ping(self, link: Link) -> None:
         link.pinged = time.perf_counter()
         message = Message(Kind.PING, link.busy_round, self._host)
-        message.words[4:6] = self._beats is not None, time.perf_counter_ns()
+        message.words[4:7] = self._beats is not None, time.perf_counter_ns(), os.getpid()
         self._order(link, message)
 
     def _beat(self) -> None:
@@ -711,15 +670,6 @@ class Master:
                     os.kill(link.pid, signal.SIGKILL)
                 except ProcessLookupError:
                     logger.debug("rank %d had ended already", link.rank)
-
-
-def _check_reply(link: Link, answer: Answer, target: NDArray[Any]) -> None:
-    """Refuse a reply of another shape or dtype than is due: the ranks disagree about the plan."""
-    if target.shape != answer.shape or target.dtype != answer.dtype:
-        raise RuntimeError(
-            f"rank {link.rank} replied {answer.dtype} {answer.shape}, "
-            f"{target.dtype} {target.shape} was due"
-        )
 
 
 def _reason(error: MPI.Exception) -> str:

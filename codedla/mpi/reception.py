@@ -1,0 +1,90 @@
+"""Where replies are received: in their place in the product, or in memory of their own.
+
+A reply can stop half-way, with a frozen rank, and go on at any later time. So the memory that it is
+being received into belongs to it until it is complete, whatever became of its round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla.engine.round import Round
+from codedla.mpi.link import Link
+from codedla.mpi.wire import Answer, runs_of_rows
+
+__all__ = ["Reception", "check_reply"]
+
+
+class Reception:
+    """Choose memory for the replies of all workers.
+
+    Parameters
+    ----------
+    links : sequence of Link
+    """
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self._links = links
+        self._scratch: dict[int, NDArray[np.uint8]] = {}
+
+    def arriving(self, output: NDArray[Any]) -> list[Link]:
+        """Return the workers whose replies are being received into this memory."""
+        return [
+            link
+            for link in self._links
+            if link.receipt is not None
+            and link.gone is None
+            and np.may_share_memory(link.receipt.buffer, output)
+        ]
+
+    def rival(self, link: Link, share: int) -> Link | None:
+        """Return the worker whose reply to the same share is being received in its place."""
+        for other in self._links:
+            receipt = other.receipt
+            if other is link or other.gone is not None or receipt is None:
+                continue
+            if receipt.placed and receipt.share == share:
+                return other
+        return None
+
+    def place(self, job: Round, link: Link, answer: Answer) -> NDArray[Any] | None:
+        """Return the decoder's own memory for a reply, or None where only scratch memory will do.
+
+        Raises
+        ------
+        RuntimeError
+            The reply has another shape or dtype than is due.
+        """
+        if not job.collector.wants(link.share) or self.rival(link, link.share) is not None:
+            return None
+        target = job.decoder.target(link.share)
+        check_reply(link, answer, target)
+        # What the caller lent goes back when the round is over, with the reply complete or not.
+        lent = job.borrowed and np.may_share_memory(target, job.decoder.output)
+        return None if lent or not runs_of_rows(target) else target
+
+    def scratch(self, link: Link, answer: Answer) -> NDArray[Any]:
+        """Return memory for a reply that has no place; kept per worker and reused."""
+        size = int(np.prod(answer.shape)) * answer.dtype.itemsize
+        held = self._scratch.get(link.worker)
+        if held is None or held.size < size:
+            held = self._scratch[link.worker] = np.empty(size, np.uint8)
+        return held[:size].view(answer.dtype).reshape(answer.shape)
+
+
+def check_reply(link: Link, answer: Answer, target: NDArray[Any]) -> None:
+    """Refuse a reply of another shape or dtype than is due: the ranks disagree about the plan.
+
+    Raises
+    ------
+    RuntimeError
+    """
+    if target.shape != answer.shape or target.dtype != answer.dtype:
+        raise RuntimeError(
+            f"rank {link.rank} replied {answer.dtype} {answer.shape}, "
+            f"{target.dtype} {target.shape} was due"
+        )
