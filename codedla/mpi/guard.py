@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from codedla.mpi.traces import Traces, open_folders
+from codedla.mpi.leftovers import Leftovers, open_folders
 
 __all__ = ["Guard", "end_launcher", "reap"]
 
@@ -46,16 +46,16 @@ class Guard:
 
     Parameters
     ----------
-    traces : Traces
+    leftovers : Leftovers
         What marks the job. The temporary folders that are open now are removed together with it.
     """
 
-    def __init__(self, traces: Traces) -> None:
+    def __init__(self, leftovers: Leftovers) -> None:
         self._child: subprocess.Popen[bytes] | None = None
         told = {
             "path": sys.path,
-            "job": traces.job,
-            "since": traces.since,
+            "job": leftovers.job,
+            "since": leftovers.since,
             "folders": [str(folder) for folder in open_folders()],
         }
         # Without one (no memory, say) the job runs just as well.
@@ -97,26 +97,26 @@ def reap(job: str, since: float, folders: Sequence[str]) -> None:
     folders : sequence of str
         Temporary folders to remove.
     """
-    traces = Traces(job, since)
+    leftovers = Leftovers(job, since)
     # The launcher may have been starting at that very moment.
     time.sleep(0.3)
-    for process in traces.look():
+    for process in leftovers.look():
         if process.rank == 0:
             # The master stops its workers, and keeps or removes what it has half written.
             _send([process.pid], signal.SIGTERM)
-    if not _until(lambda: not traces.look(), _ORDERLY):
+    if not _until(lambda: not leftovers.look(), _ORDERLY):
         end_launcher(
-            traces,
-            send=lambda number: _send((p.pid for p in traces.processes()), number),
-            ended=lambda seconds: _until(lambda: not traces.processes(), seconds),
+            leftovers,
+            send=lambda number: _send((p.pid for p in leftovers.processes()), number),
+            ended=lambda seconds: _until(lambda: not leftovers.processes(), seconds),
         )
-    traces.sweep()
+    leftovers.sweep()
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def end_launcher(
-    traces: Traces,
+    leftovers: Leftovers,
     *,
     send: Callable[[int], object],
     ended: Callable[[float], bool],
@@ -125,13 +125,13 @@ def end_launcher(
 
     Parameters
     ----------
-    traces : Traces
+    leftovers : Leftovers
     send : callable
         Sends the launcher a signal.
     ended : callable
         Waits for the launcher's end for so many seconds; tells whether it came.
     """
-    traces.kill_ranks()
+    leftovers.kill_ranks()
     if ended(1.0):
         return
     # Open MPI's mpirun sometimes answers only the second SIGTERM; a frozen one answers none.
@@ -141,7 +141,7 @@ def end_launcher(
         (signal.SIGKILL, 5.0),
     ):
         send(number)
-        traces.killed.append(f"launcher {number.name}")
+        leftovers.killed.append(f"launcher {number.name}")
         if ended(seconds):
             return
 

@@ -28,8 +28,8 @@ from types import FrameType
 from codedla.errors import MPIUnavailable
 from codedla.mpi.guard import Guard, end_launcher
 from codedla.mpi.launcher import INSTALL, Launcher, command, find_launcher, with_home
+from codedla.mpi.leftovers import Leftovers, Process, is_stopped, scratch_folder
 from codedla.mpi.output import NoiseFilter, Pump, write_stderr, write_stdout
-from codedla.mpi.traces import Process, Traces, is_stopped, scratch_folder
 
 __all__ = [
     "JobResult",
@@ -240,7 +240,7 @@ def run_job(
         while True:
             with scratch_folder() as folder:
                 job = _Job(folder, launcher, capture=capture, begins=begins)
-                environment = job_environment(job.traces.job, str(job.done_file), base)
+                environment = job_environment(job.leftovers.job, str(job.done_file), base)
                 export = [*(name for name in _EXPORTED if name in environment), *(env or {})]
                 line = command(launcher, n_ranks, argv, export=list(dict.fromkeys(export)))
                 left = None if end is None else end - time.monotonic()
@@ -262,7 +262,7 @@ class _Job:
     """One job from its start until nothing of it is left."""
 
     def __init__(self, folder: Path, launcher: Launcher, *, capture: bool, begins: bool) -> None:
-        self.traces = Traces(uuid.uuid4().hex)
+        self.leftovers = Leftovers(uuid.uuid4().hex)
         self.launcher = launcher
         self.capture = capture
         self.done_file = folder / "done"
@@ -279,7 +279,7 @@ class _Job:
         caught: list[int],
     ) -> JobResult:
         start = time.monotonic()
-        guard = Guard(self.traces)
+        guard = Guard(self.leftovers)
         # MPICH's launcher tells on stdout how ranks ended: among the results, if it is not held.
         talkative = self.launcher.kind in ("mpich", "intelmpi")
         try:
@@ -306,7 +306,7 @@ class _Job:
                 # What the master says from now on, it says because it is being ended.
                 code = self._master_code()
                 self._end(process)
-                self.traces.sweep()
+                self.leftovers.sweep()
         finally:
             guard.release()
         if code is None:
@@ -325,7 +325,7 @@ class _Job:
             stdout=stdout,
             stderr=stderr,
             hung=self.hung,
-            killed=self.traces.killed,
+            killed=self.leftovers.killed,
             seconds=seconds,
             reported=code is not None,
             signal=caught[0] if caught else None,
@@ -367,12 +367,12 @@ class _Job:
                 self.hung = True
                 return
             if now >= look:
-                processes = self.traces.look()
+                processes = self.leftovers.look()
                 done = self.done_file.exists()
                 if done:
                     # The result is safe, and a frozen rank can never leave by itself.
                     frozen = (p.pid for p in processes if is_stopped(p.pid))
-                    self.traces.kill(frozen, "frozen process")
+                    self.leftovers.kill(frozen, "frozen process")
                 elif self.ranks.deserted(processes, begun_file(self.done_file)) and not deadline:
                     deadline = now + _DESERTED
                 step = min(1.2 * step, 5.0 if self.ranks.met else 0.5)
@@ -382,7 +382,7 @@ class _Job:
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         if process.poll() is None:
             end_launcher(
-                self.traces,
+                self.leftovers,
                 send=process.send_signal,
                 ended=lambda seconds: _ended(process, seconds),
             )

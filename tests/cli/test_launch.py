@@ -18,7 +18,7 @@ import pytest
 from codedla.cli.main import main
 from codedla.errors import MPIUnavailable, UsageError
 from codedla.mpi import launch
-from codedla.mpi.traces import Process, Traces, scratch_folder
+from codedla.mpi.leftovers import Leftovers, Process, scratch_folder
 
 needs_mpi = pytest.mark.skipif(launch.find_launcher() is None, reason="no mpirun on this machine")
 
@@ -268,7 +268,7 @@ def test_folders_of_killed_owners_are_reclaimed(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", None)
     code = """
 import os, sys
-from codedla.mpi.traces import scratch_folder
+from codedla.mpi.leftovers import scratch_folder
 with scratch_folder() as folder:
     (folder / "file").touch()
     print(folder, flush=True)
@@ -280,16 +280,16 @@ with scratch_folder() as folder:
     ) as owner:
         folder = Path(owner.stdout.readline().decode().strip())
         assert folder.parent == tmp_path
-        monkeypatch.setattr("codedla.mpi.traces._NEW", 0.0)
+        monkeypatch.setattr("codedla.mpi.leftovers._NEW", 0.0)
         with scratch_folder():
             assert (folder / "file").exists(), "its owner lives"
         owner.stdin.close()
         owner.wait(10)
-    monkeypatch.setattr("codedla.mpi.traces._NEW", 60.0)
+    monkeypatch.setattr("codedla.mpi.leftovers._NEW", 60.0)
     with scratch_folder() as mine:
         assert folder.exists(), "as young as one that is not locked yet"
         assert mine.exists()
-    monkeypatch.setattr("codedla.mpi.traces._NEW", 0.0)
+    monkeypatch.setattr("codedla.mpi.leftovers._NEW", 0.0)
     (tmp_path / "codedla-mine").mkdir()
     with scratch_folder():
         assert not folder.exists()
@@ -306,11 +306,11 @@ def test_shared_memory_that_nobody_maps(tmp_path):
     try:
         old.write_bytes(bytes(4096))
         time.sleep(0.3)
-        traces = Traces("no such job")
+        leftovers = Leftovers("no such job")
         used.write_bytes(bytes(4096))
         new.write_bytes(bytes(4096))
         with used.open("r+b") as file, mmap.mmap(file.fileno(), 4096):
-            traces.sweep()
+            leftovers.sweep()
         assert [path.exists() for path in (old, used, new)] == [True, True, False]
     finally:
         for path in (old, used, new):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from codedla.mpi import launch
-from codedla.mpi.traces import Traces
+from codedla.mpi.leftovers import Leftovers
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -136,7 +136,8 @@ class Command:
     def ranks(self) -> int:
         """How many ranks there are."""
         mark = self.mark()
-        return sum(process.rank is not None for process in Traces(mark).processes()) if mark else 0
+        processes = Leftovers(mark).processes() if mark else []
+        return sum(process.rank is not None for process in processes)
 
     def mark(self) -> str:
         """What marks the job's processes; empty before there are any."""

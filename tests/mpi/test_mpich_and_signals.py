@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from codedla.mpi import launch
-from codedla.mpi.traces import Process, Traces
+from codedla.mpi.leftovers import Leftovers, Process
 
 from .conftest import ROOT, SCRIPTS, living
 
@@ -70,7 +70,7 @@ class Running:
                 continue
             marks = [e.partition(b"=")[2] for e in entries if e.startswith(b"CODEDLA_JOB=")]
             if marks and str(self.folder).encode() in line:
-                return Traces(marks[0].decode()).processes()
+                return Leftovers(marks[0].decode()).processes()
         raise AssertionError("no process of the job")
 
     def rank(self, number: int) -> int:

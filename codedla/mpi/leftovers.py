@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Process", "Traces", "is_stopped", "open_folders", "scratch_folder"]
+__all__ = ["Leftovers", "Process", "is_stopped", "open_folders", "scratch_folder"]
 
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _HERE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
@@ -62,8 +62,8 @@ class Process:
     session: str = ""
 
 
-class Traces:
-    """The traces of one job on this host.
+class Leftovers:
+    """What one job has on this host: its living processes, and what they leave behind.
 
     Parameters
     ----------
