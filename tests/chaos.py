@@ -510,7 +510,9 @@ def _check_numbers(step: Step, b: Any, product: Any, report: Any, *, lied: bool)
     # What NumPy itself loses in this precision belongs to both.
     bound = 50 * estimate * size + 4 * own * (size + scale)
     if lied:
-        bound += 64 * (1 + report.amplification) * own * scale * math.sqrt(product.size) + QUIET
+        # Errors in one row may nearly cancel in the one projection of a whole product.
+        blind = 1024 if report.verified == "freivalds" else 64
+        bound += blind * (1 + report.amplification) * own * scale * math.sqrt(product.size) + QUIET
     if not error <= bound:
         raise Wrong(f"error {error:.2e} of {size:.2e}; estimate {estimate:.1e}: {report.code}")
     usual = 1e-2 if own > 1e-10 else 1e-7
@@ -717,8 +719,6 @@ def _codes(job: Job, ended: Ended) -> set[int]:
     """Exit codes that fit what was struck, and when."""
     codes = {0}
     workers = range(1, job.ranks)
-    if ended.phases(workers) & {"start-up"}:
-        codes.add(1)
     if ended.phases(range(1)) - {"absent"} and any(s.wake is None for s in job.strikes):
         codes.add(1)
     dead = {s.strike.rank for s in ended.struck if s.strike.wake is None and s.phase != "absent"}
