@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,8 +28,9 @@ from types import FrameType
 from codedla.errors import MPIUnavailable
 from codedla.mpi.guard import Guard, end_launcher
 from codedla.mpi.launcher import INSTALL, Launcher, command, find_launcher, with_home
-from codedla.mpi.leftovers import Leftovers, Process, is_stopped, scratch_folder
+from codedla.mpi.leftovers import Leftovers, is_stopped, scratch_folder
 from codedla.mpi.output import NoiseFilter, Pump, write_stderr, write_stdout
+from codedla.mpi.ranks import DESERTED, Ranks, start_limit
 
 __all__ = [
     "JobResult",
@@ -53,13 +54,6 @@ THREAD_VARIABLES = (
 
 #: Environment that must reach ranks on other hosts; Open MPI forwards only what it is told to.
 _EXPORTED = ("CODEDLA_JOB", "CODEDLA_DONE", *THREAD_VARIABLES)
-
-#: Seconds that a job has to end by itself after a rank was gone that it cannot do without, and
-#: that the ranks of a host have to appear one after the other.
-_DESERTED = 2.0
-
-#: Seconds that all ranks have to meet. Generous: Python is slow to start from a busy file server.
-_START = 120.0
 
 #: Signals that end a rank all of a sudden (none whose number is one of codedla's exit codes).
 _FATAL = frozenset(
@@ -267,7 +261,7 @@ class _Job:
         self.capture = capture
         self.done_file = folder / "done"
         self.hung = False
-        self.ranks = _Ranks(met=not begins)
+        self.ranks = Ranks(met=not begins)
 
     def run(
         self,
@@ -374,7 +368,7 @@ class _Job:
                     frozen = (p.pid for p in processes if is_stopped(p.pid))
                     self.leftovers.kill(frozen, "frozen process")
                 elif self.ranks.deserted(processes, begun_file(self.done_file)) and not deadline:
-                    deadline = now + _DESERTED
+                    deadline = now + DESERTED
                 step = min(1.2 * step, 5.0 if self.ranks.met else 0.5)
                 look = now + step
             time.sleep(0.02)
@@ -398,7 +392,7 @@ class _Job:
             )
         if self.ranks.late:
             return (
-                f"the ranks had not met {_start_limit():.0f} s after the first of them started; "
+                f"the ranks had not met {start_limit():.0f} s after the first of them started; "
                 "CODEDLA_START sets how long they may take"
             )
         if self.ranks.deserter is not None:
@@ -419,98 +413,6 @@ class _Job:
             return int(self.done_file.read_text())
         except (OSError, ValueError):
             return None
-
-
-class _Ranks:
-    """Which ranks of this machine there are, and whether one is gone that is needed.
-
-    A fault-tolerant launcher goes on without it, but the others may wait for it for ever: for any
-    rank until all have met, for rank 0 always.
-
-    Parameters
-    ----------
-    met : bool
-        Whether ranks other than 0 are dispensable from the start.
-
-    Attributes
-    ----------
-    deserter : int or None
-        The rank that is gone; -1 for one that ended before it was ever seen.
-    late : bool
-        Whether all that were seen are there, but have not met in time.
-    """
-
-    def __init__(self, *, met: bool) -> None:
-        self.met = met
-        self.deserter: int | None = None
-        self.late = False
-        self._seen: set[int] = set()
-        #: By host: the ranks seen, and how many the launcher starts there.
-        self._hosts: dict[str, set[int]] = {}
-        self._expected: dict[str, int] = {}
-        self._first: float | None = None
-        self._last_new = 0.0
-        self._frozen_since: dict[int, float] = {}
-
-    def deserted(self, processes: Iterable[Process], begun: Path) -> bool:
-        """Take note of a look at the job's processes; tell whether the job cannot go on."""
-        now = time.monotonic()
-        here: set[int] = set()
-        for process in processes:
-            if process.rank is None:
-                continue
-            here.add(process.rank)
-            self._hosts.setdefault(process.host, set()).add(process.rank)
-            if process.ranks_here is not None:
-                self._expected[process.host] = process.ranks_here
-        if here - self._seen:
-            self._last_new = now
-            self._first = now if self._first is None else self._first
-        gone = self._seen - here
-        self._seen |= here
-        self.met = self.met or begun.exists()
-        if self._first is None:
-            return False
-        if not self.met:
-            gone |= self._frozen(processes, now)
-        if now > self._last_new + _DESERTED:
-            # A host's ranks are started together; who is missing by now has come and gone.
-            gone |= self._missing()
-        if self.met:
-            gone &= {0}
-        elif not gone and now > self._first + _start_limit():
-            # Somebody on another host, perhaps; nobody here can know.
-            self.late = True
-            return True
-        if not gone:
-            return False
-        self.deserter = min(gone - {-1}, default=-1)
-        return True
-
-    def _frozen(self, processes: Iterable[Process], now: float) -> set[int]:
-        """Ranks that have been stopped for a while; the others may wait for them for ever."""
-        stopped = {p.rank for p in processes if p.rank is not None and is_stopped(p.pid)}
-        since = {rank: self._frozen_since.get(rank, now) for rank in stopped}
-        self._frozen_since = since
-        return {rank for rank, start in since.items() if now > start + _DESERTED}
-
-    def _missing(self) -> set[int]:
-        """Ranks that must have been on this machine and were never seen; -1 for one unknown."""
-        missing = set() if 0 in self._seen else {0}
-        for host, expected in self._expected.items():
-            if len(self._hosts[host]) < expected:
-                # With one host they are numbered from 0; else nobody can tell which one it was.
-                alone = max(self._hosts[host]) < expected
-                missing |= set(range(expected)) - self._seen if alone else {-1}
-        return missing
-
-
-def _start_limit() -> float:
-    """Seconds that all ranks have to meet, from when the first of them was seen here."""
-    try:
-        return float(os.environ["CODEDLA_START"])
-    except (KeyError, ValueError):
-        return _START
 
 
 def _ended(process: subprocess.Popen[bytes], seconds: float) -> bool:

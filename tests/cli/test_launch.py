@@ -19,6 +19,7 @@ from codedla.cli.main import main
 from codedla.errors import MPIUnavailable, UsageError
 from codedla.mpi import launch
 from codedla.mpi.leftovers import Leftovers, Process, scratch_folder
+from codedla.mpi.ranks import Ranks
 
 needs_mpi = pytest.mark.skipif(launch.find_launcher() is None, reason="no mpirun on this machine")
 
@@ -235,11 +236,11 @@ NOT_TOLD = [("", rank, None) for rank in range(3)]
 )
 def test_who_is_missing(tmp_path, monkeypatch, looks, begun, deserter):
     clock = [1000.0]
-    monkeypatch.setattr(launch.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     file = tmp_path / "begun"
     if begun:
         file.touch()
-    ranks = launch._Ranks(met=False)
+    ranks = Ranks(met=False)
     found = []
     for look in looks:
         processes = [Process(1, None), *(Process(9, rank, host, n) for host, rank, n in look)]
@@ -251,9 +252,9 @@ def test_who_is_missing(tmp_path, monkeypatch, looks, begun, deserter):
 def test_ranks_that_never_meet(tmp_path, monkeypatch):
     """One of them may have ended on a host that nobody here sees."""
     clock = [1000.0]
-    monkeypatch.setattr(launch.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setenv("CODEDLA_START", "30")
-    ranks = launch._Ranks(met=False)
+    ranks = Ranks(met=False)
     processes = [Process(9, rank, host, n) for host, rank, n in A]
     assert not ranks.deserted(processes, tmp_path / "begun")
     clock[0] += 29.0
