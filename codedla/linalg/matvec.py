@@ -174,6 +174,9 @@ class CodedMatrix:
     def matvec(self, x: ArrayLike, *, timeout: float | None = None) -> NDArray[Any]:
         """Return ``A @ x`` for ``x`` of shape (L,) or (L, c).
 
+        Nothing is verified: to check the replies, the master would have to read all of A, which
+        takes it as long as the product. A worker that answers wrongly is not noticed.
+
         Raises
         ------
         UsageError

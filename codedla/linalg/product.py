@@ -155,15 +155,10 @@ def run_product(
     logger.info("decoded from ranks %s", [w + 1 for w in collector.responders])
     if collector.waited_for_accuracy:
         logger.info("waited for %d more to keep the tolerance", collector.waited_for_accuracy)
-    _complete(report, plan, collector, outcome)
+    _complete(report, collector, outcome)
     result = _settle(plan, decoder, out)
     _judge(report, plan, collector, a, b, decoder.output, mode)
-    for rank, reason in sorted(report.lost.items()):
-        fate = "not used" if rank in report.wrong else "lost"
-        text = f"rank {rank} was {fate} ({reason}); the product was completed all the same"
-        report.warnings.append(text)
-        if rank - 1 in outcome.lost or rank in report.wrong:
-            warnings.warn(text, CodedlaWarning, stacklevel=4)
+    _tell_losses(report, outcome)
     return result, report
 
 
@@ -267,7 +262,8 @@ def new_report(plan: Plan) -> Report:
     )
 
 
-def _complete(report: Report, plan: Plan, collector: Collector, outcome: Outcome) -> None:
+def _complete(report: Report, collector: Collector, outcome: Outcome) -> None:
+    """Take over into the report who did what, how long it took and what was moved."""
     # A worker may have computed several shares.
     by = collector.computed_by
     report.responders = list(dict.fromkeys(by[share] + 1 for share in collector.responders))
@@ -280,6 +276,16 @@ def _complete(report: Report, plan: Plan, collector: Collector, outcome: Outcome
     report.times = {name: getattr(outcome, name) for name in names}
     report.bytes = {"sent": outcome.sent, "received": outcome.received}
     report.events, report.spans, report.began = outcome.events, outcome.spans, outcome.began
+
+
+def _tell_losses(report: Report, outcome: Outcome) -> None:
+    """Put every lost rank under the report's warnings; warn of those that are new."""
+    for rank, reason in sorted(report.lost.items()):
+        fate = "not used" if rank in report.wrong else "lost"
+        text = f"rank {rank} was {fate} ({reason}); the product was completed all the same"
+        report.warnings.append(text)
+        if rank - 1 in outcome.lost or rank in report.wrong:
+            warnings.warn(text, CodedlaWarning, stacklevel=5)
 
 
 def _settle(plan: Plan, decoder: Decoder, out: Array | None) -> Array:

@@ -63,6 +63,7 @@ from codedla.linalg.tiles import (
 )
 
 __all__ = [
+    "LARGEST_INTEGER",
     "MODULAR_COLUMNS",
     "Modular",
     "Partition",
@@ -73,6 +74,9 @@ __all__ = [
 ]
 
 Array = NDArray[Any]
+
+LARGEST_INTEGER = 2.0**62
+"""What is as large, or NaN, in floating point is not the integer that it stands for."""
 
 ROWS_AGAIN = 4
 """Suspicious rows of a reply that are computed again."""
@@ -431,7 +435,10 @@ class Modular(Projected):
             # What is not an integer, or too large for one, is wrong. Coded by a complex code the
             # integers stand in the real parts.
             with np.errstate(all="ignore"):
-                if not (np.abs(reply) < 2.0**62).all() or (reply != np.rint(reply.real)).any():
+                if (
+                    not (np.abs(reply) < LARGEST_INTEGER).all()
+                    or (reply != np.rint(reply.real)).any()
+                ):
                     return False
         found = tiled_product(reply, self.r[:width])
         return bool((found == self.expected[self.place[share], :height]).all())

@@ -16,6 +16,7 @@ from codedla.engine.plan import Plan
 from codedla.errors import VerificationFailed
 from codedla.linalg.operands import Checked, combinable
 from codedla.linalg.projection import (
+    LARGEST_INTEGER,
     MODULAR_COLUMNS,
     Modular,
     Partition,
@@ -233,7 +234,11 @@ def verify_product(
 def _verify_modular(a: Checked, b: Checked, decoded: Array, rng: np.random.Generator) -> None:
     r = random_integers(rng, b.shape[1])
     expected = tiled_product(a.matrix, tiled_product(b.matrix, r))
-    wrong = np.flatnonzero((tiled_product(decoded, r) != expected).any(axis=1))
+    differs = (tiled_product(decoded, r) != expected).any(axis=1)
+    if decoded.dtype.kind in "fc":
+        # Where floating point holds no integer at all, nothing said about one counts.
+        differs |= np.array([not (abs(row) < LARGEST_INTEGER).all() for row in decoded], bool)
+    wrong = np.flatnonzero(differs)
     if wrong.size:
         raise VerificationFailed(
             f"the product failed the Freivalds check in row {wrong[0]}: it is not equal modulo "

@@ -658,6 +658,18 @@ class TestVerifyProduct:
             verify_product(a, b, C)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 2.0**62, -(2.0**63)])
+def test_numbers_that_are_no_integers_are_no_product_of_integers(bad):
+    """Cast to int64 an even number of them can cancel; whatever the random vector."""
+    a, b = as_operand(np.ones((2, 3), np.int64), "A"), as_operand(np.ones((3, 8), np.int64), "B")
+    decoded = np.full((2, 8), 3.0)
+    verify_product(a, b, decoded)
+    decoded[1, 2:6] = bad
+    for seed in range(200):
+        with pytest.raises(VerificationFailed, match="in row 1"):
+            verify_product(a, b, decoded, rng=np.random.default_rng(seed))
+
+
 @pytest.mark.parametrize("code", ["uncoded", "mds", "polynomial"])
 def test_a_wrong_number_in_a_product_of_zeros_is_seen(code):
     a, b = np.ones((6, 5)), np.zeros((5, 4))
