@@ -330,10 +330,12 @@ class _Job:
 
     def failed_to_begin(self, result: JobResult) -> bool:
         """Tell whether a rank was killed or froze before all had met."""
-        if result.reported or self.ranks.met or raised_file(self.done_file).exists():
+        met = self.ranks.met or begun_file(self.done_file).exists()
+        if met or result.reported or raised_file(self.done_file).exists():
             return False
-        # Launchers without fault tolerance end the job themselves.
-        return result.deserter is not None or result.launcher_code in _FATAL
+        # The launcher may have ended the job itself, for want of fault tolerance, or because other
+        # ranks stumbled over the loss. Where no rank was ever started there is nothing to repeat.
+        return result.deserter is not None or (self.ranks.started and result.launcher_code != 0)
 
     def _wait(
         self,

@@ -53,6 +53,11 @@ class Ranks:
         self._last_new = 0.0
         self._frozen_since: dict[int, float] = {}
 
+    @property
+    def started(self) -> bool:
+        """Whether any rank was seen."""
+        return self._first is not None
+
     def deserted(self, processes: Sequence[Process], begun: Path) -> bool:
         """Take note of a look at the job's processes; tell whether the job cannot go on.
 
