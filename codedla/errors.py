@@ -1,7 +1,7 @@
 """Named errors: each message states the rule, the value that broke it, and the cure.
 
 Exit codes of the command line follow from the class (``exit_code``): 2 bad usage or input, 3 not
-decodable, 4 verification failed, 1 anything else.
+decodable, 4 verification failed, 1 anything else; signals have the shell's 128 and their number.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 __all__ = [
+    "INTERRUPTED",
+    "TERMINATED",
     "CodedlaError",
     "CodedlaWarning",
     "MPIUnavailable",
@@ -18,6 +20,12 @@ __all__ = [
     "VerificationFailed",
     "WorkerError",
 ]
+
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C."""
+TERMINATED = 143
+"""Exit code after SIGTERM."""
 
 
 class CodedlaError(Exception):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import sys
 import traceback
 
-from codedla.errors import CodedlaError, WorkerError
+from codedla.errors import INTERRUPTED, CodedlaError, WorkerError
 
-__all__ = ["INTERRUPTED", "fail", "one_line", "say", "warn"]
-
-INTERRUPTED = 130
+__all__ = ["fail", "one_line", "say", "warn"]
 
 
 def one_line(text: object) -> str:

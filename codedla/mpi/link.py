@@ -39,7 +39,7 @@ class Link:
         reported one of these, or the worker's loss, already.
     """
 
-    def __init__(self, worker: int, control: MPI.Comm, data: MPI.Comm) -> None:
+    def __init__(self, worker: int, data: MPI.Comm) -> None:
         self.worker, self.rank = worker, worker + 1
         self.inbox = Inbox(data, self.rank)
         self.holds: set[int] = set()

@@ -84,7 +84,7 @@ class Master:
         self.fault_tolerant, self.deadline = fault_tolerant, deadline
         self.trace = False
         self.types = Types()
-        self.links = [Link(w, control, data) for w in range(control.Get_size() - 1)]
+        self.links = [Link(w, data) for w in range(control.Get_size() - 1)]
         self.n_workers = len(self.links)
         self.clean = True
         self._round_id = 0

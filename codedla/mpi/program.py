@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from codedla.engine.stragglers import Fault
-from codedla.errors import CodedlaError
+from codedla.errors import INTERRUPTED, TERMINATED, CodedlaError
 from codedla.mpi import world
 from codedla.mpi.launch import begun_file
 from codedla.mpi.pool import MPIPool
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 __all__ = ["run"]
-
-TERMINATED = 143
-INTERRUPTED = 130
 
 #: Seconds that a worker waits for rank 0 to end the job, where no rank may go by itself.
 _TAKEN_ALONG = 5.0

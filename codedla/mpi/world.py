@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
-from codedla.errors import MPIUnavailable, UsageError
+from codedla.errors import INTERRUPTED, MPIUnavailable, UsageError
 from codedla.mpi import launch
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def install_abort_hook(comm: MPI.Comm) -> None:
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
         global _exit_code
-        _exit_code = 130 if issubclass(kind, KeyboardInterrupt) else 1
+        _exit_code = INTERRUPTED if issubclass(kind, KeyboardInterrupt) else 1
         note_raised()
         sys.stderr.write(f"codedla: rank {rank} on {socket.gethostname()} ends the job:\n")
         previous(kind, value, trace)
