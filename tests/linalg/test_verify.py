@@ -683,3 +683,20 @@ def test_a_wrong_number_in_a_product_of_zeros_is_seen(code):
         )
     assert not product.any()
     assert report.wrong == [2]
+
+
+@pytest.mark.parametrize("signed", ["i1", "i4", "i8"])
+@pytest.mark.parametrize("mode", ["freivalds", "locate"])
+def test_signed_times_unsigned_integers_of_64_bits(mode, signed):
+    """NumPy computes that in double precision, where the product is not equal modulo 2**64."""
+    rng = rng_for(93, np.dtype(signed).itemsize)
+    A = rng.integers(0, 1 << 62, (20, 9), dtype="u8")
+    B = rng.integers(-100, 100, (9, 6)).astype(signed)
+    with codedla.SerialPool(8) as pool:
+        C, report = codedla.matmul(A, B, pool=pool, verify=mode, return_report=True)
+    assert C.dtype == (A[:1] @ B).dtype == np.float64
+    assert report.wrong == []
+    np.testing.assert_allclose(C, A.astype(float) @ B.astype(float), rtol=0, atol=1e9)
+    faults = [Fault("corrupt", 2, 1.0)]
+    with codedla.SerialPool(3, faults=faults) as pool, pytest.raises(VerificationFailed):
+        codedla.matmul(A, B, pool=pool, code="uncoded", verify="freivalds")
