@@ -119,10 +119,9 @@ class Collector:
         under_way = {worker for worker in self._tasks if self._living(worker)}
         return under_way | {w for w in self._unsent & self._wanted if self._living(w)}
 
-    @property
-    def missing(self) -> set[int]:
-        """Shares without a reply."""
-        return self._wanted
+    def lacks(self, share: int) -> bool:
+        """Tell whether there is no reply to this share, also after the round's end."""
+        return share in self._wanted
 
     @property
     def living(self) -> bool:

@@ -52,6 +52,9 @@ THREAD_VARIABLES = (
     "BLIS_NUM_THREADS",
 )
 
+#: Seconds that a job has to end by itself after a rank was gone before all had met.
+_LAST_WORDS = 0.5
+
 #: Environment that must reach ranks on other hosts; Open MPI forwards only what it is told to.
 _EXPORTED = ("CODEDLA_JOB", "CODEDLA_DONE", *THREAD_VARIABLES)
 
@@ -370,7 +373,8 @@ class _Job:
                     frozen = (p.pid for p in processes if is_stopped(p.pid))
                     self.leftovers.kill(frozen, "frozen process")
                 elif self.ranks.deserted(processes, begun_file(self.done_file)) and not deadline:
-                    deadline = now + DESERTED
+                    # Before all have met nothing can be saved; what the rank had to say, it said.
+                    deadline = now + (DESERTED if self.ranks.met else _LAST_WORDS)
                 step = min(1.2 * step, 5.0 if self.ranks.met else 0.5)
                 look = now + step
             time.sleep(0.02)

@@ -431,7 +431,7 @@ class Master:
         collector, decoder = job.collector, job.decoder
         if self._tracer is not None:
             self._tracer.replied(link, answer, share)
-        if share not in collector.missing or worker in collector.wrong:
+        if not collector.lacks(share) or worker in collector.wrong:
             instruction = collector.reply(share, worker)
             if instruction is not Instruction.DROP:
                 running.instruct(instruction, worker, "back")

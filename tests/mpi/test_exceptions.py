@@ -51,9 +51,7 @@ ENDS = [
     ("task untold", "run", 1, ["codedla: error: rank 2 on", TRACEBACK, "Untold"]),
     ("task exit", "plain", 1, ["WorkerError: rank 2 on", TRACEBACK, "SystemExit: 7"]),
     ("task exit", "run", 1, ["codedla: error: rank 2 on", TRACEBACK, "SystemExit: 7"]),
-    ("task SIGINT", "run", 1, ["codedla: error: rank 2 on", TRACEBACK, "KeyboardInterrupt"]),
     ("idle SIGINT", "plain", None, ["rank 2 on", TRACEBACK, "KeyboardInterrupt"]),
-    ("idle SIGINT", "run", None, ["rank 2 on", TRACEBACK, "KeyboardInterrupt"]),
     ("worker after", "plain", None, ["rank 2 on", TRACEBACK, RAISED]),
 ]
 
@@ -66,6 +64,8 @@ LOSSES = [
     ("operands memory", "plain", ["rank 2 was lost (on ", "out of memory"]),
     ("operands memory", "run", ["rank 2 was lost (on ", "out of memory"]),
     ("task SIGTERM", "run", ["rank 2 was lost"]),
+    ("task SIGINT", "run", ["rank 2 was lost"]),
+    ("idle SIGINT", "run", ["rank 2 was lost"]),
     ("idle SIGTERM", "plain", ["rank 2 was lost"]),
     ("idle SIGTERM", "run", ["rank 2 was lost"]),
 ]
