@@ -17,6 +17,7 @@ from codedla.engine.round import Pool, Progress
 from codedla.errors import PoolClosed, UsageError
 from codedla.linalg.operands import Checked, as_array, as_operand, combinable, plan_product
 from codedla.linalg.product import Product, run_product
+from codedla.linalg.stored_check import StoredCheck
 
 __all__ = ["CodedMatrix", "matvec", "store"]
 
@@ -92,6 +93,7 @@ def store(
     tolerate: int | None = None,
     nodes: str | None = None,
     tolerance: float | None = None,
+    verify: str = "off",
 ) -> CodedMatrix:
     """Encode a matrix once and keep its shares on the workers.
 
@@ -102,6 +104,9 @@ def store(
         share when it is free again.
     pool, code, blocks, tolerate, nodes, tolerance
         As in :func:`codedla.matmul`.
+    verify : {"off", "locate"}
+        "locate": check every reply of every product, in time linear in the vectors, and go on
+        without workers that answer wrongly. The matrix is read once more for it, here.
 
     Returns
     -------
@@ -110,9 +115,18 @@ def store(
     Raises
     ------
     UsageError
-        As in :func:`codedla.matmul`; integer matrices must be cast to float.
+        As in :func:`codedla.matmul`; integer matrices must be cast to float, and one with NaN or
+        Inf cannot be verified.
     """
     a = as_operand(A, "A")
+    if verify not in ("off", "locate"):
+        raise UsageError(
+            f"verify of a stored matrix must be 'off' or 'locate'; got {verify!r}; choose one"
+        )
+    if verify == "locate" and not a.facts.finite:
+        raise UsageError(
+            "a matrix that is to be verified must be finite; got NaN or Inf; use verify='off'"
+        )
     if a.dtype.kind in "iub":
         raise UsageError(f"a stored matrix must be floating or complex; got {a.dtype}; cast it")
     unit = Checked(np.broadcast_to(np.zeros((), a.dtype), (a.shape[1], 1)), Facts(True, 1.0, 1.0))
@@ -132,7 +146,7 @@ def store(
             f"a stored matrix is multiplied by vectors, which are not cut; got blocks {plan.grid}; "
             "use blocks=(m, 1)"
         )
-    return CodedMatrix(a, plan, pool)
+    return CodedMatrix(a, plan, pool, StoredCheck(plan, a) if verify == "locate" else None)
 
 
 class CodedMatrix:
@@ -146,6 +160,8 @@ class CodedMatrix:
     a : Checked
     plan : Plan
     pool : Pool
+    check : StoredCheck, optional
+        Given when replies are to be checked.
 
     Attributes
     ----------
@@ -157,13 +173,15 @@ class CodedMatrix:
         What happened in the latest product.
     """
 
-    def __init__(self, a: Checked, plan: Plan, pool: Pool) -> None:
+    def __init__(
+        self, a: Checked, plan: Plan, pool: Pool, check: StoredCheck | None = None
+    ) -> None:
         rows, inner, _ = plan.shape
         self.plan = plan
         self.shape = (rows, inner)
         self.dtype = plan.dtype
         self.last_report: Report | None = None
-        self._a, self._pool = a, pool
+        self._a, self._pool, self._check = a, pool, check
         # A key of its own for every share: after a loss another worker may hold it.
         self._keys = [pool.new_key() for _ in range(plan.code.active)]
         self._encoder = make_encoder(
@@ -174,8 +192,7 @@ class CodedMatrix:
     def matvec(self, x: ArrayLike, *, timeout: float | None = None) -> NDArray[Any]:
         """Return ``A @ x`` for ``x`` of shape (L,) or (L, c).
 
-        Nothing is verified: to check the replies, the master would have to read all of A, which
-        takes it as long as the product. A worker that answers wrongly is not noticed.
+        Replies are checked if the matrix was stored with ``verify="locate"`` and ``x`` is finite.
 
         Raises
         ------
@@ -200,7 +217,8 @@ class CodedMatrix:
                 "store the matrix with code='replication'"
             )
         plan = self._plan_for(b)
-        product = Product(plan, self._pool, keys_a=self._keys, encoder_a=self._encoder)
+        check = self._check.of(b) if self._check is not None and b.facts.finite else None
+        product = Product(plan, self._pool, keys_a=self._keys, encoder_a=self._encoder, check=check)
         y, self.last_report = run_product(product, self._a, b, timeout=timeout)
         return y[:, 0] if vector else y
 

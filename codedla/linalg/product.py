@@ -21,7 +21,7 @@ from codedla.engine.encoder import DenseEncoder, SparseEncoder, make_encoder
 from codedla.engine.facts import scan
 from codedla.engine.plan import Plan, compute_dtype, machine_epsilon
 from codedla.engine.report import Report
-from codedla.engine.round import Operand, Outcome, Pool, Progress, Round
+from codedla.engine.round import Check, Operand, Outcome, Pool, Progress, Round
 from codedla.errors import CodedlaWarning, UsageError, VerificationFailed
 from codedla.linalg.operands import Checked
 from codedla.linalg.verify import ReplyCheck, verify_product, worthwhile
@@ -53,6 +53,8 @@ class Product:
         Resident id of B's part of each share; empty when they are used once.
     encoder_b : DenseEncoder or SparseEncoder, optional
         Given when B's parts are resident.
+    check : callable, optional
+        A check of the replies that the caller has prepared.
     """
 
     plan: Plan
@@ -60,6 +62,7 @@ class Product:
     keys_a: Sequence[int] = ()
     encoder_a: DenseEncoder | SparseEncoder | None = None
     keys_b: Sequence[int] = ()
+    check: Check | None = None
     encoder_b: DenseEncoder | SparseEncoder | None = None
 
     def keys_of(self, share: int) -> tuple[int, int]:
@@ -147,7 +150,7 @@ def run_product(
         progress=progress,
         # A memory map is as large as memory or larger: there, nothing is kept in between.
         borrowed=buffer is out and not isinstance(out, np.memmap),
-        check=None if checker is None else checker.check,
+        check=product.check if checker is None else checker.check,
         prepare=None if checker is None else checker.prepare,
     )
     logger.info("plan: code %s, grid %s, needs %s", plan.code.name, plan.grid, plan.code.suffices)
@@ -158,6 +161,8 @@ def run_product(
     _complete(report, collector, outcome)
     result = _settle(plan, decoder, out)
     _judge(report, plan, collector, a, b, decoder.output, mode)
+    if product.check is not None:
+        report.verified = "locate"
     _tell_losses(report, outcome)
     return result, report
 
