@@ -29,8 +29,9 @@ from codedla.errors import MPIUnavailable
 from codedla.mpi.guard import Guard, end_launcher
 from codedla.mpi.launcher import INSTALL, Launcher, command, find_launcher, with_home
 from codedla.mpi.leftovers import Leftovers, is_stopped, scratch_folder
+from codedla.mpi.limits import orphan_limit, start_limit
 from codedla.mpi.output import NoiseFilter, Pump, write_stderr, write_stdout
-from codedla.mpi.ranks import DESERTED, Ranks, start_limit
+from codedla.mpi.ranks import DESERTED, Ranks
 
 __all__ = [
     "JobResult",
@@ -218,12 +219,15 @@ def run_job(
     ------
     MPIUnavailable
         No launcher was found.
+    UsageError
+        ``CODEDLA_ORPHAN`` or ``CODEDLA_START`` is no positive number.
 
     Notes
     -----
     The report is read on the host of this process: rank 0 must run here, as launchers do by
     default.
     """
+    orphan_limit(), start_limit()  # before the ranks stumble over them
     launcher = find_launcher()
     if launcher is None:
         raise MPIUnavailable(

@@ -15,6 +15,7 @@ from codedla.engine.stragglers import Fault
 from codedla.errors import INTERRUPTED, TERMINATED, CodedlaError
 from codedla.mpi import world
 from codedla.mpi.launch import begun_file
+from codedla.mpi.limits import orphan_limit
 from codedla.mpi.pool import MPIPool
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ def run(
     manager = None
     met = False
     try:
+        orphan_limit()  # every rank says no, before any waits for another
         manager = MPIPool(comm, faults, threads, deadline)
         manager.forget_files = True
         pool = manager.__enter__()

@@ -5,21 +5,18 @@ Standard library only; MPI is never imported here.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from codedla.mpi.leftovers import Process, is_stopped
+from codedla.mpi.limits import start_limit
 
-__all__ = ["DESERTED", "Ranks", "start_limit"]
+__all__ = ["DESERTED", "Ranks"]
 
 #: Seconds that a job has to end by itself after a rank was gone that it cannot do without, and
 #: that the ranks of a host have to appear one after the other.
 DESERTED = 2.0
-
-#: Seconds that all ranks have to meet. Generous: Python is slow to start from a busy file server.
-_START = 120.0
 
 
 class Ranks:
@@ -117,11 +114,3 @@ class Ranks:
                 alone = max(self._hosts[host]) < expected
                 missing |= set(range(expected)) - self._seen if alone else {-1}
         return missing
-
-
-def start_limit() -> float:
-    """Seconds that all ranks have to meet, from when the first of them was seen here."""
-    try:
-        return float(os.environ["CODEDLA_START"])
-    except (KeyError, ValueError):
-        return _START

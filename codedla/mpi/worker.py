@@ -5,7 +5,7 @@ arrive, and between the panels of a task, the worker looks for CANCEL, DROP, STO
 are sent without blocking, so that a CANCEL is never missed behind a large reply.
 
 A worker leaves by itself when its launcher is gone, and, on another host than the master, when
-nothing has been heard of the master for :data:`ORPHAN` seconds.
+nothing has been heard of the master for :func:`~codedla.mpi.limits.orphan_limit` seconds.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from mpi4py import MPI
 from codedla.engine.stragglers import Fault, FaultPlan
 from codedla.engine.work import multiply
 from codedla.mpi import world
+from codedla.mpi.limits import orphan_limit
 from codedla.mpi.wire import (
     ORDER_AT,
     Answer,
@@ -46,9 +47,6 @@ from codedla.mpi.wire import (
 
 __all__ = ["Worker", "worker_serve"]
 
-ORPHAN = 60.0
-"""Seconds without a word from a master on another host after which a worker gives up; the
-environment variable ``CODEDLA_ORPHAN`` has precedence."""
 _TICK = 0.5
 _TRACEBACK_CHARACTERS = 6000
 
@@ -294,7 +292,7 @@ class Vigil:
     """
 
     def __init__(self) -> None:
-        self.patience = float(os.environ.get("CODEDLA_ORPHAN", ORPHAN))
+        self.patience = orphan_limit()
         self._remote = False
         self._master = 0
         self._unheard = 0.0

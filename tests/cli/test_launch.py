@@ -19,6 +19,7 @@ from codedla.cli.main import main
 from codedla.errors import MPIUnavailable, UsageError
 from codedla.mpi import launch
 from codedla.mpi.leftovers import Leftovers, Process, scratch_folder
+from codedla.mpi.limits import orphan_limit, start_limit
 from codedla.mpi.ranks import Ranks
 
 needs_mpi = pytest.mark.skipif(launch.find_launcher() is None, reason="no mpirun on this machine")
@@ -262,6 +263,23 @@ def test_ranks_that_never_meet(tmp_path, monkeypatch):
     clock[0] += 2.0
     assert ranks.deserted(processes, tmp_path / "begun")
     assert (ranks.late, ranks.deserter) == (True, None)
+
+
+@pytest.mark.parametrize("text", ["soon", "0", "-1", "nan"])
+@pytest.mark.parametrize("name", ["CODEDLA_ORPHAN", "CODEDLA_START"])
+def test_limits_that_are_no_seconds_are_refused_before_anything_starts(name, text, monkeypatch):
+    monkeypatch.setenv(name, text)
+    with pytest.raises(UsageError, match=rf"{name} must be a positive number .* got '{text}'"):
+        launch.run_job(["true"], 2)
+
+
+def test_limits_that_are_set_to_nothing_are_the_usual_ones(monkeypatch):
+    usual = orphan_limit(), start_limit()
+    for name in ("CODEDLA_ORPHAN", "CODEDLA_START"):
+        monkeypatch.setenv(name, " ")
+    assert (orphan_limit(), start_limit()) == usual
+    monkeypatch.setenv("CODEDLA_START", "1.5")
+    assert start_limit() == 1.5
 
 
 def test_folders_of_killed_owners_are_reclaimed(tmp_path, monkeypatch):
