@@ -65,7 +65,8 @@ def _operand_facts(operand: Operand) -> dict[str, Any]:
         "path": os.path.realpath(operand.path),
         "dataset": operand.dataset,
         "size": status.st_size,
-        "mtime_ns": status.st_mtime_ns,
+        # The time of the last change of anything: unlike that of the contents nobody can set it.
+        "ctime_ns": status.st_ctime_ns,
         "shape": operand.shape,
         "dtype": operand.dtype.str,
     }

@@ -325,6 +325,14 @@ def change_time(work):
     os.utime(work.folder / "A.npy", ns=(1, 1))
 
 
+def change_content(work):
+    """Other numbers under the same name, size and time of modification."""
+    path = work.folder / "A.npy"
+    status = path.stat()
+    np.save(path, work.a + 1)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
 def change_size(work):
     np.save(work.folder / "B.npy", work.b.astype(np.float32))
 
@@ -339,6 +347,7 @@ def change_format(work):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (change_content, "operand A is another or has changed"),
         (change_time, "operand A is another or has changed"),
         (change_size, "operand B is another or has changed"),
         (change_format, "another version"),
