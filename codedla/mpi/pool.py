@@ -198,7 +198,7 @@ class MPIPool:
             for channel in self._channels:
                 channel.Free()
         else:
-            world.skip_finalize()
+            world.skip_finalize(last=self._comm.Get_rank() != 0)
         self._channels = None
 
     def _opened(self) -> Master:

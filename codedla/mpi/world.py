@@ -46,6 +46,7 @@ _parent = os.getppid()
 _exit_code = 0
 _hooked = False
 _unclean = False
+_last = False
 
 
 def import_mpi(*, finalize: bool = True):  # type: ignore[no-untyped-def]  # the module mpi4py.MPI
@@ -199,13 +200,11 @@ def end_launcher() -> None:
 
     It would outlive this rank, and so would ranks that wait in ``MPI_Finalize``, for ever.
     """
-    parent = os.getppid()
-    with contextlib.suppress(OSError):
-        name = Path(f"/proc/{parent}/comm").read_text().strip()
-        if fault_tolerant() and name in ("mpirun", "mpiexec", "prterun", "prted"):
-            # Open MPI sometimes answers only the second one.
+    if fault_tolerant() and _parent_name() in ("mpirun", "mpiexec", "prterun", "prted"):
+        # Open MPI sometimes answers only the second one.
+        with contextlib.suppress(OSError):
             for _ in range(2):
-                os.kill(parent, signal.SIGTERM)
+                os.kill(os.getppid(), signal.SIGTERM)
                 time.sleep(0.2)
 
 
@@ -216,10 +215,17 @@ def hard_exit(code: int) -> NoReturn:
     os._exit(code)
 
 
-def skip_finalize() -> None:
-    """Arrange that this process, when its script is done, ends without ``MPI_Finalize``."""
-    global _unclean
-    _unclean = True
+def skip_finalize(*, last: bool = False) -> None:
+    """Arrange that this process, when its script is done, ends without ``MPI_Finalize``.
+
+    Parameters
+    ----------
+    last : bool
+        This is a worker: where the end of one rank ends the job, it leaves the first word to its
+        master, which may still be at work, or about to say what went wrong.
+    """
+    global _unclean, _last
+    _unclean, _last = True, last
 
 
 def note_exit(stop: SystemExit) -> int:
@@ -233,8 +239,28 @@ def note_exit(stop: SystemExit) -> int:
 
 
 def _end_unclean() -> None:
-    if _unclean:
+    if not _unclean:
+        return
+    if fault_tolerant() or (_exit_code and _last):
         hard_exit(_exit_code)
+    flush()
+    if not _last:
+        # This launcher waits for frozen ranks, and returns what became of them; Abort ends them.
+        from mpi4py import MPI
+
+        MPI.COMM_WORLD.Abort(_exit_code)
+    # Slurm's srun lets one rank go without ending the others.
+    while not launcher_gone() and _parent_name() != "slurmstepd":
+        time.sleep(0.05)
+    hard_exit(_exit_code)
+
+
+def _parent_name() -> str:
+    """Return the program that started this process, where it can be seen."""
+    try:
+        return Path(f"/proc/{os.getppid()}/comm").read_text().strip()
+    except OSError:
+        return ""
 
 
 def report_exception(rank: int) -> None:

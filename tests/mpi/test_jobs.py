@@ -304,6 +304,15 @@ def test_a_frozen_worker_is_survived(job):
     assert not ended.job.hung
 
 
+def test_a_master_finishes_its_script_after_a_worker_froze(job):
+    """Workers that are done before it must not take it along, as they would with MPICH."""
+    ended = job("last_word.py", 4)
+    assert ended.data["worst"] < 1e-10, ended
+    assert not ended.job.hung
+    if launch.find_launcher().kind == "mpich":
+        assert ended.job.launcher_code == 0
+
+
 def test_a_killed_worker_of_a_plain_script_is_survived(job):
     if not ulfm():
         pytest.skip("this MPI ends the job when a rank is killed")

@@ -32,7 +32,8 @@ from codedla.mpi import master, program, wire, worker
 from codedla.mpi.pool import MPIPool
 
 options = {"code": "mds", "blocks": (2, 1), "tolerate": 1}
-if "memory" in place:  # every share is needed
+if "memory" in place or place in ("task", "task exit", "task untold", "operands", "error"):
+    # Every share is needed, else the last reply may come too late to be heard of.
     options = {"code": "uncoded", "blocks": (3, 1)}
 
 
