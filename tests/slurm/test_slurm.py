@@ -156,9 +156,12 @@ def test_a_lost_node_with_open_mpi(submit, openmpi, cluster, tmp_path, matrices)
     assert product_is_right(tmp_path, matrices)["panels"]["resumed"] >= 1
 
 
-def test_a_lost_master(submit, openmpi, tmp_path, matrices):
+@pytest.mark.parametrize("name", ["openmpi", "mpich"])
+def test_a_lost_master(request, submit, tmp_path, matrices, name):
     """The try is lost with it; the next one goes on."""
-    job = submit(openmpi, "matmul.sbatch", "--ntasks=3", "A.npy", "B.npy", "C.npy", *PANELS)
+    script = {"openmpi": "matmul.sbatch", "mpich": "matmul-mpich.sbatch"}[name]
+    environment = request.getfixturevalue(name)
+    job = submit(environment, script, "--ntasks=3", "A.npy", "B.npy", "C.npy", *PANELS)
     job.until(lambda: saved(tmp_path), 60, "finished panel")
     os.kill(job.rank(0), signal.SIGKILL)
     job.until(lambda: job.tries == 2, 60, "second try")
