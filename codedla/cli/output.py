@@ -214,6 +214,17 @@ class Output:
         Raises
         ------
         UsageError
+            As by :meth:`recheck`.
+        """
+        self.recheck()
+        path.replace(self.path)
+
+    def recheck(self) -> None:
+        """Make sure that the place is still free, some time after :meth:`check`.
+
+        Raises
+        ------
+        UsageError
             A file of that name appeared meanwhile, and may not be replaced.
         """
         if self.taken() and not self.force:
@@ -221,7 +232,6 @@ class Output:
                 f"an output must not exist yet; {self.spec} appeared meanwhile; "
                 "run again with --force or another name"
             )
-        path.replace(self.path)
 
 
 def _reserve(path: Path) -> None:

@@ -181,6 +181,8 @@ class Restart:
         number = self._claim()
         try:
             try:
+                # The job that had the lock before may have been the same command.
+                self.output.recheck()
                 session = self._begin(number, shape, np.dtype(dtype), resume=resume)
             except BaseException:
                 if os.fstat(number).st_size == 0:

@@ -385,6 +385,21 @@ def test_a_changed_hdf5_file_is_copied_again(tmp_path):
         assert sorted(file) == ["C", "new", "other"]
 
 
+def test_a_job_that_waited_for_another_one_computes_nothing_again(work):
+    """It found no output when it began, and the lock is free now: the other one is done."""
+    waiting = work.fresh()
+    waiting.output.force = False
+    waiting.output.check()
+    work.run()
+    with (
+        pytest.raises(UsageError, match="appeared meanwhile"),
+        waiting.session((ROWS, 5), np.dtype(float), resume=True),
+    ):
+        pytest.fail("the product is computed again")
+    assert not waiting.left()
+    np.testing.assert_array_equal(work.result(), work.expected)
+
+
 def test_one_job_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(restart, "_PATIENCE", 0.1)
     work = Work(tmp_path)
