@@ -192,7 +192,8 @@ class CodedMatrix:
     def matvec(self, x: ArrayLike, *, timeout: float | None = None) -> NDArray[Any]:
         """Return ``A @ x`` for ``x`` of shape (L,) or (L, c).
 
-        Replies are checked if the matrix was stored with ``verify="locate"`` and ``x`` is finite.
+        Replies are checked if the matrix was stored with ``verify="locate"``, ``x`` is finite and
+        the product is far from overflow.
 
         Raises
         ------
@@ -210,14 +211,15 @@ class CodedMatrix:
         if b.shape[0] != self.shape[1]:
             raise UsageError(f"x must have {self.shape[1]} entries; got {b.shape[0]}")
         # The code was chosen for a finite A; what x holds is known only now.
-        if not self.plan.code.only_plain and not combinable(self._a, b, self.plan.dtype):
+        summable = combinable(self._a, b, self.plan.dtype)
+        if not self.plan.code.only_plain and not summable:
             raise UsageError(
                 f"x must be finite and not so large that sums could overflow: code "
                 f"{self.plan.code.name!r} would spread NaN or Inf to other entries; "
                 "store the matrix with code='replication'"
             )
         plan = self._plan_for(b)
-        check = self._check.of(b) if self._check is not None and b.facts.finite else None
+        check = self._check.of(b) if self._check is not None and summable else None
         product = Product(plan, self._pool, keys_a=self._keys, encoder_a=self._encoder, check=check)
         y, self.last_report = run_product(product, self._a, b, timeout=timeout)
         return y[:, 0] if vector else y

@@ -73,9 +73,14 @@ class StoredCheck:
         self._least = float(np.finfo(plan.compute).tiny) * terms
 
     def of(self, x: Checked) -> Callable[[int, Array], bool]:
-        """Return the check of the replies for one finite ``x``, as (share, reply) -> bool."""
+        """Return the check of the replies for one ``x``, as (share, reply) -> bool.
+
+        All entries are finite, and the product is far from overflow.
+        """
         matrix = x.matrix if isinstance(x.matrix, np.ndarray) else x.matrix.toarray()
-        blocks = np.zeros((self._inner.parts, self._inner.size, matrix.shape[1]), matrix.dtype)
+        # Not in the vector's own type: the least of its integers has no absolute value there.
+        kind = np.result_type(matrix.dtype, np.float64)
+        blocks = np.zeros((self._inner.parts, self._inner.size, matrix.shape[1]), kind)
         for k in range(self._inner.parts):
             piece = matrix[self._inner.slice(k)]
             blocks[k, : piece.shape[0]] = piece

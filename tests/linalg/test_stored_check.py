@@ -84,6 +84,40 @@ def test_vectors_with_nan_are_multiplied_unchecked():
         assert stored.last_report.verified == "off"
 
 
+@pytest.mark.parametrize("dtype", ["i1", "i4", "i8", "u8", "?", "f2"])
+def test_the_extreme_entries_of_narrow_vectors(dtype):
+    """The absolute value of -128 is -128 in 8 bits."""
+    a = np.random.default_rng(90128).standard_normal((30, 20))
+    kind = np.dtype(dtype)
+    least = (
+        kind.type(0) if kind.kind == "b" else (np.finfo if kind.kind == "f" else np.iinfo)(kind).min
+    )
+    x = np.full(20, least, dtype)
+    with (
+        codedla.SerialPool(6) as pool,
+        codedla.store(a, pool=pool, tolerate=1, verify="locate") as stored,
+    ):
+        y = stored @ x
+        assert stored.last_report.verified == "locate"
+        assert stored.last_report.wrong == []
+    expected = a @ x.astype(float)
+    np.testing.assert_allclose(y, expected, rtol=1e-9, atol=1e-9 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(("scale", "scale_x"), [(1e308, 1e-5), (1e200, 1e200)])
+def test_products_near_overflow_are_computed_unchecked(scale, scale_x):
+    signs = np.sign(np.random.default_rng(90129).standard_normal((30, 20)))
+    a, x = signs * scale, np.full(20, scale_x)
+    with (
+        np.errstate(all="ignore"),
+        codedla.SerialPool(6) as pool,
+        codedla.store(a, pool=pool, code="replication", verify="locate") as stored,
+    ):
+        np.testing.assert_array_equal(np.isfinite(stored @ x), np.isfinite(a @ x))
+        assert stored.last_report.wrong == []
+        assert stored.last_report.verified == "off"
+
+
 def test_what_cannot_be_verified_is_refused():
     with codedla.SerialPool(3) as pool:
         with pytest.raises(UsageError, match="must be finite"):
