@@ -114,7 +114,9 @@ class NoiseFilter:
             return self._judge(block, _REMARK_BLOCK)
         if self._block is None:
             if line in _FAREWELLS:
-                self._farewells.append(line)
+                # Ctrl-C reaches every rank, and each may say so.
+                if line not in self._farewells:
+                    self._farewells.append(line)
                 return []
             return self._judge(line, _REMARK_LINE)
         self._block.append(line)

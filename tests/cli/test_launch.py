@@ -20,6 +20,7 @@ from codedla.errors import MPIUnavailable, UsageError
 from codedla.mpi import launch
 from codedla.mpi.leftovers import Leftovers, Process, scratch_folder
 from codedla.mpi.limits import orphan_limit, start_limit
+from codedla.mpi.output import NoiseFilter
 from codedla.mpi.ranks import Ranks
 
 needs_mpi = pytest.mark.skipif(launch.find_launcher() is None, reason="no mpirun on this machine")
@@ -399,6 +400,13 @@ def test_remarks_are_dropped_once_the_master_has_reported(tmp_path, monkeypatch,
     assert "a real message\n" in result.stderr
     assert "not enough slots" in result.stderr
     assert "last\n" in result.stderr
+
+
+def test_ranks_that_are_all_interrupted_say_so_once():
+    noise = NoiseFilter()
+    for _ in range(3):
+        assert noise.feed(b"codedla: interrupted\n") == []
+    assert noise.end(drop_remarks=True) == b"codedla: interrupted\n"
 
 
 def test_orphans_of_a_killed_launcher_are_killed(tmp_path, monkeypatch, nothing_left):
