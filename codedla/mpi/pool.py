@@ -67,7 +67,8 @@ class MPIPool:
     Raises
     ------
     UsageError
-        One rank only, or a fault for a rank that does not exist.
+        One rank only, or a fault for a rank that does not exist; when entered, a rank of the
+        communicator that is lost.
     MPIUnavailable
         The launcher and the MPI library do not belong together.
     """
@@ -100,7 +101,14 @@ class MPIPool:
         if self._comm.Get_rank() == 0:
             self._check_free()
         # Orders and answers on communicators of their own: nothing of the caller's is ever matched.
-        control, data = self._comm.Dup(), self._comm.Dup()
+        try:
+            control, data = self._comm.Dup(), self._comm.Dup()
+        except MPI.Exception as error:
+            raise UsageError(
+                "a pool begins with all ranks of its communicator alive; got one that failed "
+                f"({error.Get_error_string().splitlines()[0]}); keep one pool open for all "
+                "products, or give the next one a communicator without the lost ranks"
+            ) from error
         for channel in (control, data):
             channel.Set_errhandler(MPI.ERRORS_RETURN)
         self._channels = (control, data)

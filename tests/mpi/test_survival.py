@@ -134,3 +134,12 @@ def test_a_worker_that_is_needed_freezes_at_random(survive):
     result, _ = survive(9, "chaos", 2, 40, "uncoded")
     assert len(result["reports"]) == 40
     assert any(r["redispatched"] for r in result["reports"])
+
+
+def test_a_second_pool_needs_living_ranks(survive, job):
+    ended = job("second_pool.py", 5)
+    assert ended.code == 0, ended
+    result = ended.data["result"]
+    assert result["first"]
+    assert "all ranks of its communicator alive; got one that failed" in result["second"]
+    assert result["others"], "a communicator without the lost rank will do"
