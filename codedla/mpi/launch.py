@@ -340,6 +340,8 @@ class _Job:
         met = self.ranks.met or begun_file(self.done_file).exists()
         if met or result.reported or raised_file(self.done_file).exists():
             return False
+        if self.ranks.late:  # they have had all their time, and a host may be out of reach
+            return False
         # The launcher may have ended the job itself, for want of fault tolerance, or because other
         # ranks stumbled over the loss. Where no rank was ever started there is nothing to repeat.
         return result.deserter is not None or (self.ranks.started and result.launcher_code != 0)
@@ -401,8 +403,9 @@ class _Job:
                 f"{self.launcher.version}) then ends the whole job"
             )
         if self.ranks.late:
+            since = "the first of them started" if self.ranks.started else "the launcher started"
             return (
-                f"the ranks had not met {start_limit():.0f} s after the first of them started; "
+                f"the ranks had not met {start_limit():.0f} s after {since}; "
                 "CODEDLA_START sets how long they may take"
             )
         if self.ranks.deserter is not None:

@@ -25,7 +25,7 @@ def orphan_limit() -> float:
 
 
 def start_limit() -> float:
-    """Seconds that all ranks have to meet, from when the first of them was seen here.
+    """Seconds that all ranks have to meet, from when the first was seen; as many until it is.
 
     Generous by default: Python is slow to start from a busy file server.
 

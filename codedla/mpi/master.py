@@ -588,9 +588,9 @@ class Master:
         """Tell the workers now and then that the master lives, also while there is no round."""
         pause = BEAT / 50  # soon at first: a worker that was never told cannot miss it
         while not self._ended.wait(pause):
-            pause = BEAT
             if not self._turn.acquire(blocking=False):
                 continue  # a round is under way, which has pings of its own
+            pause = BEAT
             try:
                 if self._job is None and not self._closed:
                     for link in self.links:

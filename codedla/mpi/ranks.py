@@ -35,7 +35,7 @@ class Ranks:
     deserter : int or None
         The rank that is gone; -1 for one that ended before it was ever seen.
     late : bool
-        Whether all that were seen are there, but have not met in time.
+        Whether all that were seen are there, but have not met in time; or none was ever seen.
     """
 
     def __init__(self, *, met: bool) -> None:
@@ -46,6 +46,7 @@ class Ranks:
         #: By host: the ranks seen, and how many the launcher starts there.
         self._hosts: dict[str, set[int]] = {}
         self._expected: dict[str, int] = {}
+        self._began = time.monotonic()
         self._first: float | None = None
         self._last_new = 0.0
         self._frozen_since: dict[int, float] = {}
@@ -81,7 +82,9 @@ class Ranks:
         self._seen |= here
         self.met = self.met or begun.exists()
         if self._first is None:
-            return False
+            # The launcher waits, for ever if need be, for its daemon on a host out of reach.
+            self.late = not self.met and now > self._began + start_limit()
+            return self.late
         if not self.met:
             gone |= self._frozen(processes, now)
         if now > self._last_new + DESERTED:

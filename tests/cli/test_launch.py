@@ -266,6 +266,19 @@ def test_ranks_that_never_meet(tmp_path, monkeypatch):
     assert (ranks.late, ranks.deserter) == (True, None)
 
 
+def test_ranks_that_never_start(tmp_path, monkeypatch):
+    """A launcher waits for a host that it cannot reach."""
+    clock = [1000.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setenv("CODEDLA_START", "30")
+    ranks = Ranks(met=False)
+    clock[0] += 29.0
+    assert not ranks.deserted([Process(1, None)], tmp_path / "begun")
+    clock[0] += 2.0
+    assert ranks.deserted([Process(1, None)], tmp_path / "begun")
+    assert (ranks.late, ranks.started, ranks.deserter) == (True, False, None)
+
+
 @pytest.mark.parametrize("text", ["soon", "0", "-1", "nan"])
 @pytest.mark.parametrize("name", ["CODEDLA_ORPHAN", "CODEDLA_START"])
 def test_limits_that_are_no_seconds_are_refused_before_anything_starts(name, text, monkeypatch):
