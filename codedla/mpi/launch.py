@@ -342,9 +342,12 @@ class _Job:
             return False
         if self.ranks.late:  # they have had all their time, and a host may be out of reach
             return False
+        if not result.hung and result.launcher_code in (0, 1):
+            # It ended by itself, but not because of a rank that was killed: told to, for instance.
+            return False
         # The launcher may have ended the job itself, for want of fault tolerance, or because other
         # ranks stumbled over the loss. Where no rank was ever started there is nothing to repeat.
-        return result.deserter is not None or (self.ranks.started and result.launcher_code != 0)
+        return result.deserter is not None or self.ranks.started
 
     def _wait(
         self,
