@@ -37,8 +37,12 @@ install_slurm() {
     apt-get update -qq &&
       DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
         slurm-wlm munge
-  } </dev/null >"$dir/apt.log" 2>&1 ||
-    cannot "apt-get could not install slurm-wlm: $(tail -n 1 "$dir/apt.log")"
+  } </dev/null >"$dir/apt.log" 2>&1 || {
+    missing=$(tail -n 1 "$dir/apt.log")
+    rm -f "$dir/apt.log"
+    rmdir "$dir" 2>/dev/null || true
+    cannot "apt-get could not install slurm-wlm: $missing"
+  }
 }
 
 # Another cluster's controller must not be confused by ours, nor ours taken for it.
