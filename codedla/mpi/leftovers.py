@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Leftovers", "Process", "is_stopped", "open_folders", "scratch_folder"]
+__all__ = ["Leftovers", "Process", "is_alive", "is_stopped", "open_folders", "scratch_folder"]
 
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
 _HERE_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
@@ -228,6 +228,11 @@ def _reclaim(path: Path) -> None:
 def is_stopped(pid: int) -> bool:
     """Tell whether a process is frozen (by SIGSTOP, or by a debugger)."""
     return _state(pid) in ("T", "t")
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process is there, and more than a zombie that nobody has taken note of."""
+    return _state(pid) not in ("", "Z", "X")
 
 
 def _state(pid: int) -> str:

@@ -20,7 +20,6 @@ import threading
 import time
 import traceback
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -29,6 +28,7 @@ from mpi4py import MPI
 from codedla.engine.stragglers import Fault, FaultPlan
 from codedla.engine.work import multiply
 from codedla.mpi import world
+from codedla.mpi.leftovers import is_alive
 from codedla.mpi.limits import orphan_limit
 from codedla.mpi.wire import (
     ORDER_AT,
@@ -305,7 +305,7 @@ class Vigil:
         self._remote = bool(ping.words[4]) and not here
         # In a container the number may belong to nobody that is seen from here.
         master = int(ping.words[6])
-        self._master = master if here and Path(f"/proc/{master}").exists() else 0
+        self._master = master if here and is_alive(master) else 0
 
     def heard(self) -> None:
         """Note a word from the master."""
@@ -321,7 +321,7 @@ class Vigil:
         self._unheard += min(passed, 2 * _TICK)
         if world.launcher_gone():
             self._leave("its launcher is gone")
-        if self._master and not Path(f"/proc/{self._master}").exists():
+        if self._master and not is_alive(self._master):
             self._leave("rank 0 is gone")
         if self._remote and self._unheard > self.patience:
             self._leave(f"nothing was heard of rank 0 for {self.patience:g} s")

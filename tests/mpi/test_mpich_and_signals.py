@@ -35,14 +35,29 @@ needs_intolerance = pytest.mark.skipif(
 
 
 class Running:
-    """A job of ``program_run.py`` that goes on for a minute, with its processes."""
+    """A job of ``program_run.py``, by default for a minute, with its processes.
 
-    def __init__(self, folder: Path, n_ranks: int = 4, *, plain: bool = False) -> None:
+    Started by codedla, or ``plain``, by a launcher of one's own; with ``bare=True`` that is not
+    told to tolerate anything.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        n_ranks: int = 4,
+        *,
+        plain: bool = False,
+        bare: bool = False,
+        products: int = 500,
+    ) -> None:
         self.folder = folder
-        argv = [sys.executable, str(SCRIPTS / "program_run.py"), str(folder), "500", "1"]
+        argv = [sys.executable, str(SCRIPTS / "program_run.py"), str(folder), str(products), "1"]
         env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)}
-        if plain:
+        if plain or bare:
             line = launch.command(LAUNCHER, n_ranks, argv, export=["CODEDLA_JOB"])
+            if bare:
+                tolerance = ("--with-ft", "ulfm", "-disable-auto-cleanup")
+                line = [word for word in line if word not in tolerance]
             env["CODEDLA_JOB"] = str(folder)
         else:
             code = f"from codedla.mpi.launch import run_job; run = run_job({argv}, {n_ranks}, "
@@ -177,6 +192,32 @@ def test_ranks_leave_when_their_launcher_is_killed(running):
     os.kill(job.launcher(), signal.SIGKILL)
     code, _ = job.end(10)
     assert code == -signal.SIGKILL
+
+
+def test_ranks_leave_when_their_master_is_killed(running):
+    """Whatever code its launcher makes of it: Open MPI's may say 0."""
+    job = running(plain=True)
+    os.kill(job.rank(0), signal.SIGKILL)
+    job.end(10)
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_killed_rank_ends_the_job_of_a_bare_launcher(running, victim):
+    job = running(bare=True)
+    os.kill(job.rank(victim), signal.SIGKILL)
+    code, _ = job.end(10)
+    # So hydra tells it.
+    assert code == (9 if LAUNCHER.kind == "mpich" else 128 + signal.SIGKILL)
+
+
+def test_a_frozen_rank_does_not_hold_up_the_job_of_a_bare_launcher(running):
+    job = running(bare=True, products=40)
+    os.kill(job.rank(2), signal.SIGSTOP)
+    code, err = job.end(25)
+    assert code == 0, err
+    result = json.loads((job.folder / "result.json").read_text())
+    assert len(result["seconds"]) == 40
+    assert result["worst"] < 1e-10
 
 
 @needs_intolerance
