@@ -234,12 +234,12 @@ class Master:
 
     def _offer(self, running: Running, link: Link) -> bool:
         """Give a free worker what it is to compute; return whether there was anything."""
-        operands = running.job.operands
+        job = running.job
 
         def held(share: int) -> bool:
-            return any(operand.key in link.holds for operand in operands(share))
+            return any(operand.key in link.holds for operand in job.operands(share))
 
-        share = running.job.collector.next(link.worker, held)
+        share = job.collector.next(link.worker, held if job.collector.queue else None)
         if share is not None:
             self._dispatch(running, link, share)
         return share is not None
@@ -436,7 +436,8 @@ class Master:
             if instruction is not Instruction.DROP:
                 running.instruct(instruction, worker, "back")
             return
-        if self._reception.rival(link, share) is not None:
+        # Only a share that was given to somebody else has two replies.
+        if share in collector.redispatched and self._reception.rival(link, share) is not None:
             decoder.release(share, arriving=True)
         target = decoder.target(share)
         if reply is not target:

@@ -59,7 +59,9 @@ class Reception:
         RuntimeError
             The reply has another shape or dtype than is due.
         """
-        if not job.collector.wants(link.share) or self.rival(link, link.share) is not None:
+        share, collector = link.share, job.collector
+        taken = share in collector.redispatched and self.rival(link, share) is not None
+        if taken or not collector.wants(share):
             return None
         target = job.decoder.target(link.share)
         check_reply(link, answer, target)
