@@ -102,6 +102,7 @@ class Master:
         self._host = socket.gethostname().encode()
         self._ended = threading.Event()
         self._beats: threading.Thread | None = None
+        self._beats_error: Exception | None = None
         if MPI.Query_thread() >= MPI.THREAD_SERIALIZED:
             self._beats = threading.Thread(target=self._beat, name="codedla-beats", daemon=True)
             self._beats.start()
@@ -113,6 +114,7 @@ class Master:
         with self._consistent() as postponed:
             if self._closed:
                 raise PoolClosed("this pool is closed; use it inside its with block")
+            self._raise_from_beats()
             if self._job is not None:
                 raise UsageError(
                     "a pool runs one product at a time; got another one from inside progress=; "
@@ -598,8 +600,17 @@ class Master:
                         if link.gone is None and not link.pinged:
                             self._ping(link)
                     self._poll()
+            except Exception as error:
+                self._beats_error = error
+                return
             finally:
                 self._turn.release()
+
+    def _raise_from_beats(self) -> None:
+        """Raise here what went wrong between two rounds, where nobody would hear of it."""
+        error, self._beats_error = self._beats_error, None
+        if error is not None:
+            raise error
 
     # -- the end -------------------------------------------------------------------------------
 
@@ -618,6 +629,7 @@ class Master:
                 self._dismiss()
         if self._beats is not None:
             self._beats.join(GRACE)
+        self._raise_from_beats()
         return self.clean
 
     def _dismiss(self) -> None:
