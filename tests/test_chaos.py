@@ -183,13 +183,17 @@ def test_replay_is_told_as_a_command():
 def test_survival(tmp_path):
     target = tmp_path / "figures.json"
     script = Path(__file__).parents[1] / "benchmarks" / "survival.py"
-    options = ["--runs", "1", "--ranks", "4", "--size", "60", "--cases", "freeze", "none-left"]
+    # Where a killed rank ends the job, only frozen ones are survived.
+    killed = ["none-left"] if find_launcher().tolerant else []
+    options = ["--runs", "1", "--ranks", "4", "--size", "60", "--cases", "freeze", *killed]
     argv = [sys.executable, str(script), *options, "--json", str(target)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = {row["case"]: row for row in json.loads(target.read_text())["rows"]}
     assert rows["freeze"]["codes"] == {"0": 1}
     assert rows["freeze"]["correct"] == 1
-    assert set(rows["none-left"]["codes"]) <= {"0", "3"}
-    assert [row["left"] for row in rows.values()] == [0, 0]
-    assert "all workers killed" in done.stdout
+    assert {row["left"] for row in rows.values()} == {0}
+    assert "1 or 2 workers frozen" in done.stdout
+    if killed:
+        assert set(rows["none-left"]["codes"]) <= {"0", "3"}
+        assert "all workers killed" in done.stdout
