@@ -42,7 +42,7 @@ def add_code_options(parser: argparse.ArgumentParser) -> None:
         type=_whole_number,
         metavar="S",
         help="workers that may be slow or lost (default: 0 with 1 or 2 workers, 1 with 3 to 5, "
-        "else 2; with --blocks, as many as fit",
+        "else 2; with --blocks, as many as fit)",
     )
     group.add_argument("--nodes", metavar="KIND", help="evaluation points, for codes with a choice")
     group.add_argument(
@@ -90,7 +90,7 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
         default="auto",
         choices=("off", "freivalds", "locate", "auto"),
         help="check at random: the product (freivalds), or every reply, so that wrong ones are "
-        "replaced (locate; also without a word); auto: locate where it costs little (default)",
+        "replaced (locate, or plain --verify); auto: locate where it costs little (default)",
     )
     run.add_argument(
         "--panel-rows",

@@ -418,8 +418,11 @@ class _Job:
                 "instance)"
             )
         if self.launcher.kind == "openmpi" and launcher_code == 0:
-            # So it ends when it loses the connection to one of its daemons.
-            return "the job ended before rank 0 had a result, as it does when a host is lost"
+            # So it ends when it loses the connection to a daemon or, now and then, rank 0.
+            return (
+                "the job ended before rank 0 had a result, as it does when a host is lost "
+                "or rank 0 dies"
+            )
         if launcher_code is not None and launcher_code < 0:
             return f"the launcher {self.launcher.path} was ended by signal {-launcher_code}"
         return ""
