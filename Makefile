@@ -44,10 +44,10 @@ test-mpi: $(VENV)/.dev
 	$(MPI_SETTINGS) mpirun -n 4 $(PY) -m pytest -q --color=no -p no:cacheprovider \
 	  --with-mpi --timeout 60 --timeout-method=thread tests/mpi_unit
 
-test-slurm: $(VENV)/.dev  ## the job scripts on a throw-away Slurm cluster (root; six minutes)
+test-slurm: $(VENV)/.dev  ## the job scripts on a throw-away Slurm cluster (root; eight minutes)
 	CODEDLA_TEST_SLURM=1 $(PY) -m pytest -q --durations=5 tests/slurm
 
-test-hosts: $(VENV)/.dev  ## products over emulated hosts, one of them cut off (root; five minutes)
+test-hosts: $(VENV)/.dev  ## products over emulated hosts, one of them cut off (root; three minutes)
 	CODEDLA_TEST_HOSTS=1 $(PY) -m pytest -q tests/hosts
 
 test-mpich: $(VENV)-mpich/.dev  ## the tests that start MPI jobs, with MPICH (ten minutes)
