@@ -133,14 +133,16 @@ class Report:
     def summary(self) -> str:
         """Return three lines for a person: what ran, who answered, how accurate."""
         late = ", ".join(map(str, self.stragglers)) or "none"
-        gone = ", ".join(map(str, sorted(self.lost))) or "none"
+        gone = ", ".join(map(str, sorted(set(self.lost) - set(self.wrong)))) or "none"
+        wrong = f"; wrong: {', '.join(map(str, self.wrong))}" if self.wrong else ""
         estimate = "unknown" if self.error_estimate is None else f"{self.error_estimate:.1e}"
         if self.error_estimate == 0.0:
             estimate = "exact"
         return (
             f"{self.operation} by code {self.code} (grid {self.grid}), "
             f"needs {self.suffices}: {self.reason}\n"
-            f"answered: ranks {', '.join(map(str, self.responders))}; late: {late}; lost: {gone}\n"
+            f"answered: ranks {', '.join(map(str, self.responders))}; late: {late}; lost: {gone}"
+            f"{wrong}\n"
             f"time {self.times.get('total', 0.0):.3f} s, after the last needed reply "
             f"{self.times.get('after_threshold', 0.0) * 1e3:.1f} ms; "
             f"error estimate {estimate}; verified: {self.verified}"

@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from codedla.mpi.leftovers import Leftovers, open_folders
 
@@ -52,8 +53,10 @@ class Guard:
 
     def __init__(self, leftovers: Leftovers) -> None:
         self._child: subprocess.Popen[bytes] | None = None
+        # An editable installation is found by a hook that the child does not have.
+        root = str(Path(__file__).parents[2])
         told = {
-            "path": sys.path,
+            "path": [*sys.path, root],
             "job": leftovers.job,
             "since": leftovers.since,
             "folders": [str(folder) for folder in open_folders()],

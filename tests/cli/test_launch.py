@@ -18,6 +18,7 @@ import pytest
 from codedla.cli.main import main
 from codedla.errors import MPIUnavailable, UsageError
 from codedla.mpi import launch
+from codedla.mpi.guard import Guard
 from codedla.mpi.leftovers import Leftovers, Process, scratch_folder
 from codedla.mpi.limits import orphan_limit, start_limit
 from codedla.mpi.output import NoiseFilter
@@ -669,6 +670,17 @@ def children(pid: int) -> list[tuple[int, bytes]]:
 def launcher_of(process: subprocess.Popen) -> int:
     (pid,) = [pid for pid, line in children(process.pid) if b"codedla.mpi.guard" not in line]
     return pid
+
+
+def test_a_guard_finds_the_package_where_only_a_hook_did(monkeypatch):
+    """As in an editable installation, whose folder is not on the path."""
+    root = Path(launch.__file__).parents[2]
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if Path(p or ".").resolve() != root])
+    guard = Guard(Leftovers("no-such-job"))
+    with pytest.raises(subprocess.TimeoutExpired):
+        guard._child.wait(1.5)  # it waits for this process's end, or a word from it
+    guard.release()
+    assert guard._child.returncode == 0
 
 
 @needs_mpi
