@@ -159,4 +159,4 @@ def _leave(code: int, *, clean: bool) -> None:
             time.sleep(_TAKEN_ALONG)
             world.hard_exit(code)
         # Without fault tolerance the launcher waits for frozen ranks; Abort takes them along.
-        MPI.COMM_WORLD.Abort(code)
+        world.abort(MPI.COMM_WORLD, code)

@@ -43,6 +43,9 @@ __all__ = [
 #: Whoever started this process: the launcher or its daemon on this host.
 _parent = os.getppid()
 
+#: Seconds that a launcher gets to pass on a rank's last words.
+_PASS_ON = 0.2
+
 _exit_code = 0
 _hooked = False
 _unclean = False
@@ -192,6 +195,8 @@ def abort(comm: MPI.Comm, code: int) -> None:
         if comm.Get_rank() == 0:
             os._exit(code)
         os.kill(os.getpid(), signal.SIGKILL)
+    # MPICH's launcher throws away what it has not yet passed on.
+    time.sleep(_PASS_ON)
     comm.Abort(code)
 
 
@@ -248,7 +253,7 @@ def _end_unclean() -> None:
         # This launcher waits for frozen ranks, and returns what became of them; Abort ends them.
         from mpi4py import MPI
 
-        MPI.COMM_WORLD.Abort(_exit_code)
+        abort(MPI.COMM_WORLD, _exit_code)
     # Slurm's srun lets one rank go without ending the others.
     while not launcher_gone() and _parent_name() != "slurmstepd":
         time.sleep(0.05)

@@ -109,7 +109,8 @@ match place:
         options["verify"] = "locate"
     case "fold" | "finish":
         name = {"fold": "idle"}.get(place, place)
-        replace(decoder.SystematicDecoder, name, fail, here=on_master, after=1)
+        after = int(place == "finish")  # nobody knows how often the master has to wait
+        replace(decoder.SystematicDecoder, name, fail, here=on_master, after=after)
     case "close":
         replace(master.Master, "_dismiss", fail, here=on_master)
     case "hello":
