@@ -346,8 +346,10 @@ class _Job:
             # It ended by itself, but not because of a rank that was killed: told to, for instance.
             return False
         # The launcher may have ended the job itself, for want of fault tolerance, or because other
-        # ranks stumbled over the loss. Where no rank was ever started there is nothing to repeat.
-        return result.deserter is not None or self.ranks.started
+        # ranks stumbled over the loss. Where no rank was ever started there is nothing to repeat;
+        # but one that was killed at once may not have been seen.
+        killed = result.launcher_code in _FATAL
+        return result.deserter is not None or self.ranks.started or killed
 
     def _wait(
         self,
