@@ -186,6 +186,10 @@ class Received:
         return int(self.words[2])
 
 
+def _marks(words: NDArray[np.int64]) -> tuple[int, ...]:
+    return tuple(words[_MARKS_AT + 1 : _MARKS_AT + 1 + int(words[_MARKS_AT])].tolist())
+
+
 @dataclass(frozen=True)
 class Answer:
     """Fields of a REPLY header."""
@@ -207,7 +211,7 @@ class Answer:
             dtype=_DTYPES[int(words[6])],
             inline=bool(words[7]),
             seconds=int(words[8]) * 1e-9,
-            marks=tuple(words[_MARKS_AT + 1 : _MARKS_AT + 1 + int(words[_MARKS_AT])].tolist()),
+            marks=_marks(words) if words[_MARKS_AT] else (),
         )
 
     @staticmethod
@@ -484,11 +488,12 @@ class Backoff:
         self._misses = 0
         self._pause = self.SHORTEST
 
-    def wait(self) -> None:
-        """Nothing happened: yield or sleep."""
+    def wait(self) -> bool:
+        """Nothing happened: yield or sleep; return whether it was a sleep."""
         self._misses += 1
         if self._misses <= self.SPINS:
             os.sched_yield()
-            return
+            return False
         time.sleep(self._pause)
         self._pause = min(self._pause * 1.3, self.longest)
+        return True

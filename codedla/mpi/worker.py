@@ -151,19 +151,27 @@ class Worker:
 
     def _run(self, order: Received) -> None:
         self._current, self.cancelled = order.round_id, False
-        order = order.copy()
-        self.inbox.post()
+        number, traced, inline = order.words[7], bool(order.words[6]), bool(order.words[5])
+        if not inline:
+            # While the operands arrive the master must be heard.
+            order = order.copy()
+            self.inbox.post()
         try:
-            answer = self._answer(self._receive(order), order)
+            try:
+                operands = self._receive(order, inline=inline)
+            finally:
+                if inline:
+                    self.inbox.post()
+            answer = self._answer(operands, traced=traced)
         except MPI.Exception:
             raise
         except BaseException as error:
             # Also a sys.exit in a user's function: the master says how the job goes on.
             answer = (Message(Kind.ERROR, self._current, _describe_error(error)), [])
-        answer[0].words[ORDER_AT] = order.words[7]
+        answer[0].words[ORDER_AT] = number
         self._send(*answer)
 
-    def _receive(self, order: Received) -> list[Any]:
+    def _receive(self, order: Received, *, inline: bool) -> list[Any]:
         """Take the operands out of the order, the messages after it, or the resident ones.
 
         Raises
@@ -171,8 +179,7 @@ class Worker:
         MemoryError
             There is no room for them; the messages have been thrown away.
         """
-        count, inline = int(order.words[4]), bool(order.words[5])
-        described = [Incoming.read(order.words, position) for position in range(count)]
+        described = [Incoming.read(order.words, k) for k in range(int(order.words[4]))]
         try:
             arrays = [incoming.arrays() for incoming in described]
         except MemoryError:
@@ -201,9 +208,9 @@ class Worker:
             self._progress(self._look())
         self._backoff.reset()
 
-    def _answer(self, operands: list[Any], order: Received) -> tuple[Message, list[Any]]:
+    def _answer(self, operands: list[Any], *, traced: bool) -> tuple[Message, list[Any]]:
         """Compute the task; return the answer and the arrays that follow it."""
-        self._marks = [time.perf_counter_ns()] if order.words[6] else None
+        self._marks = [time.perf_counter_ns()] if traced else None
         self._sleep(self.plan.start_task())
         a, b = operands
         started = time.perf_counter()
@@ -278,8 +285,8 @@ class Worker:
         if happened:
             self._backoff.reset()
         else:
-            self._backoff.wait()
-            self._vigil.keep()
+            if self._backoff.wait():
+                self._vigil.keep()
 
 
 class Vigil:
