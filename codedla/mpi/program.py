@@ -21,7 +21,10 @@ from codedla.mpi.pool import MPIPool
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["run"]
+__all__ = ["FINALIZE", "run"]
+
+FINALIZE = 10
+"""Seconds that ``MPI_Finalize`` may take at the end of a job in which nothing had failed."""
 
 #: Seconds that a worker waits for rank 0 to end the job, where no rank may go by itself.
 _TAKEN_ALONG = 5.0
@@ -148,7 +151,12 @@ def _leave(code: int, *, clean: bool) -> None:
     from mpi4py import MPI
 
     if clean:
+        # A rank that dies only now can keep the others in MPI_Finalize for ever. The signal ends
+        # this process even there; its code and result are written.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(FINALIZE)
         MPI.Finalize()
+        signal.alarm(0)
     elif world.fault_tolerant():
         world.hard_exit(code)
     else:
