@@ -225,6 +225,10 @@ def lying(pool):
     """A worker answers wrongly."""
     for rows in (40, 40, 600, 600, 40):
         multiply(pool, rows=rows, cols=rows, tolerate=1, verify="locate")
+    for rows in (40, 600):
+        # Whoever tolerates a late worker may never see its wrong answer.
+        uncoded = {"code": "uncoded", "blocks": (n_ranks - 1, 1)}
+        multiply(pool, rows=rows, cols=rows, verify="locate", **uncoded)
 
 
 def twice(pool):
