@@ -42,6 +42,7 @@ N. Higham, T. Mary, "A new approach to probabilistic rounding error analysis", S
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -176,7 +177,7 @@ class Partition:
         return total, sizes
 
 
-class Projected:
+class Projected(ABC):
     """The right-hand sides of some shares: what their replies times the random vectors must be.
 
     Parameters
@@ -200,9 +201,9 @@ class Projected:
                 piece = product[part]
                 self.accumulate(held, u, piece, slice(top, top + piece.shape[0]))
 
+    @abstractmethod
     def accumulate(self, held: NDArray[np.intp], u: int, piece: Array, rows: slice) -> None:
         """Add one block's part, for the shares that hold it."""
-        raise NotImplementedError
 
 
 class Rounded(Projected):
