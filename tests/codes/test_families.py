@@ -10,7 +10,7 @@ import pytest
 from codedla import nodes
 from codedla.blocks import Grid
 from codedla.codes import get
-from codedla.codes.mds import parity_rows
+from codedla.codes.families.mds import parity_rows
 from codedla.errors import NotDecodable, UsageError
 
 

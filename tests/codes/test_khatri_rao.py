@@ -10,8 +10,8 @@ import pytest
 
 from codedla.blocks import Grid
 from codedla.codes import get
-from codedla.codes.khatri_rao import factors, parity_factors
-from codedla.codes.khatri_rao_seeds import CHOICES
+from codedla.codes.families.khatri_rao import factors, parity_factors
+from codedla.codes.families.khatri_rao_seeds import CHOICES
 from codedla.codes.rows import row_kronecker
 from codedla.codes.solve import Parity
 

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from codedla.blocks import Grid
 from codedla.codes import accuracy
 from codedla.codes.base import Code
-from codedla.codes.khatri_rao_seeds import CHOICES
+from codedla.codes.families.khatri_rao_seeds import CHOICES
 from codedla.codes.registry import register
 from codedla.codes.rows import row_kronecker, scaled_rows
 
