@@ -38,6 +38,7 @@ __all__ = [
     "chebyshev_basis",
     "equispaced",
     "monomials",
+    "powers_at_workers",
     "spread",
     "stride",
     "trigonometric_basis",
@@ -259,3 +260,16 @@ def at_workers(
     if name == "equispaced":
         return monomials(equispaced(count)[place], degrees)
     raise UsageError(f"points are unity, chebyshev or equispaced; got {name!r}")
+
+
+def powers_at_workers(
+    name: str | None, exponents: NDArray[np.integer], count: int, losses: int
+) -> FloatArray | ComplexArray:
+    """Return plain powers of one point per worker, neighbours far apart.
+
+    As :func:`at_workers`, but powers at Chebyshev points, too: for codes that tell the wanted
+    products by their exponents, which the products of Chebyshev polynomials would mix.
+    """
+    if name == "chebyshev":
+        return monomials(chebyshev(count)[spread(count, losses)], exponents)
+    return at_workers(name, exponents, count, losses)

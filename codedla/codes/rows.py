@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["frozen", "row_kronecker", "scaled_rows"]
+from codedla import nodes as points
+
+__all__ = ["frozen", "row_kronecker", "scaled_rows", "trigonometric_parity"]
 
 # float64 or complex128.
 Matrix = NDArray[Any]
@@ -46,6 +48,32 @@ def scaled_rows(rows: NDArray[np.floating]) -> NDArray[np.float64]:
         math.sqrt(rows.shape[1]) / np.linalg.norm(rows, axis=1, keepdims=True)
     )
     return scaled
+
+
+def trigonometric_parity(blocks: int, losses: int) -> NDArray[np.float64]:
+    """Return parity rows ``P`` such that any ``blocks`` rows of ``[I; P]`` are independent.
+
+    The real trigonometric frame on ``blocks + losses`` angles, made systematic at evenly spread
+    ones. One parity is the plain sum.
+
+    Parameters
+    ----------
+    blocks, losses : int
+
+    Returns
+    -------
+    ndarray (losses, blocks), float64
+        Rows of norm ``sqrt(blocks)``.
+    """
+    if losses <= 1 or blocks == 1:
+        return np.ones((losses, blocks))
+    workers = blocks + losses
+    frame = points.trigonometric_basis(np.arange(workers), blocks, workers)
+    even = (2 * np.arange(blocks) + 1) * workers // (2 * blocks)
+    rest = np.setdiff1d(np.arange(workers), even)
+    # Neighbouring blocks lie on neighbouring workers, which fail together: part them.
+    even = even[points.spread(blocks, losses)]
+    return scaled_rows(np.linalg.solve(frame[even].T, frame[rest].T).T)
 
 
 def frozen(matrix: Matrix) -> Matrix:

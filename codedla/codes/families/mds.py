@@ -41,7 +41,7 @@ from codedla.blocks import Grid
 from codedla.codes import accuracy
 from codedla.codes.base import Code
 from codedla.codes.registry import register
-from codedla.codes.rows import scaled_rows
+from codedla.codes.rows import scaled_rows, trigonometric_parity
 
 __all__ = ["MDS", "parity_rows"]
 
@@ -94,24 +94,11 @@ def parity_rows(blocks: int, losses: int) -> NDArray[np.float64]:
     -------
     ndarray (losses, blocks), float64, read-only
     """
-    if losses <= 1 or blocks == 1:
-        rows = np.ones((losses, blocks))
-    else:
-        rows = _trigonometric(blocks, losses)
-        if losses >= 5:
-            rows = _better_of(rows)
+    rows = trigonometric_parity(blocks, losses)
+    if losses >= 5 and blocks > 1:
+        rows = _better_of(rows)
     rows.setflags(write=False)
     return rows
-
-
-def _trigonometric(blocks: int, losses: int) -> NDArray[np.float64]:
-    workers = blocks + losses
-    frame = points.trigonometric_basis(np.arange(workers), blocks, workers)
-    even = (2 * np.arange(blocks) + 1) * workers // (2 * blocks)
-    rest = np.setdiff1d(np.arange(workers), even)
-    # Neighbouring blocks lie on neighbouring workers, which fail together: part them.
-    even = even[points.spread(blocks, losses)]
-    return scaled_rows(np.linalg.solve(frame[even].T, frame[rest].T).T)
 
 
 def _better_of(rows: NDArray[np.float64]) -> NDArray[np.float64]:

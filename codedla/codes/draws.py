@@ -1,0 +1,94 @@
+"""Random coefficients that are the same on every machine, and the choice among several draws.
+
+Random generators keep more digits than polynomial ones when many workers may be lost, but a single
+draw may be unlucky: families draw a few times and take the draw whose worst loss pattern is best.
+How often depends on the size only, never on the clock.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla.codes import worst
+from codedla.codes.rows import scaled_rows
+from codedla.codes.solve import Completion
+
+__all__ = ["best_draw", "numbers", "orthonormal_columns", "random_rows", "worst_of_generator"]
+
+FloatArray = NDArray[np.float64]
+Draw = TypeVar("Draw")
+
+_MANY = 32  # losses beyond which rating a draw takes longer than it is worth
+_MOST_DRAWS = 12
+
+
+def numbers(label: str, *shape: int) -> FloatArray:
+    """Return nearly normal random numbers that depend on the label only.
+
+    Sums of four uniform ones: ``random.Random(label).random()`` is the same on every Python, while
+    normal generators differ in their last bits with the logarithm of the machine.
+    """
+    draw = random.Random(label)
+    count = 4 * math.prod(shape)
+    uniform = np.array([draw.random() for _ in range(count)]).reshape(*shape, 4)
+    total: FloatArray = uniform.sum(axis=-1) - 2.0
+    return total
+
+
+def random_rows(label: str, count: int, width: int) -> FloatArray:
+    """Return ``count`` random rows of norm ``sqrt(width)``."""
+    return scaled_rows(numbers(label, count, width))
+
+
+def orthonormal_columns(label: str, count: int, width: int) -> FloatArray:
+    """Return ``count >= width`` rows with orthonormal columns, drawn at random."""
+    q, r = np.linalg.qr(numbers(label, count, width))
+    # The signs of LAPACK's factors are a convention; these are unique.
+    columns: FloatArray = q * np.where(np.diagonal(r) < 0, -1.0, 1.0)
+    return columns
+
+
+def worst_of_generator(generator: FloatArray, norms: FloatArray, effort: float) -> float:
+    """Return the worst amplification found of a code all of whose unknowns are wanted.
+
+    Parameters
+    ----------
+    generator : ndarray (N, K)
+    norms : ndarray (N,)
+        Noise scale of each reply.
+    effort : float
+        As in :func:`codedla.codes.worst.search`.
+
+    Returns
+    -------
+    float
+        Infinite if some ``K`` replies are dependent.
+    """
+    workers, size = generator.shape
+    solver = Completion(generator, np.eye(size), norms)
+    lost = worst.search(solver.rate, workers, workers - size, (), effort)
+    return math.sqrt(solver.rate(np.array([lost]))[0] / size)
+
+
+def best_draw(
+    make: Callable[[int], Draw], rate: Callable[[Draw], float], unknowns: int, losses: int
+) -> Draw:
+    """Return the draw ``make(seed)`` with the smallest ``rate``, of 1 to 12 of them.
+
+    Parameters
+    ----------
+    make, rate : callable
+        ``rate`` of what ``make`` returns for a seed.
+    unknowns, losses : int
+        Size of the code, which decides how many are tried.
+    """
+    if not 0 < losses <= _MANY or unknowns == 1:
+        return make(0)
+    tries = max(2, min(_MOST_DRAWS, 100_000 // (unknowns * losses**2)))
+    return min((make(seed) for seed in range(tries)), key=rate)
