@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from codedla.nodes import stride
 if TYPE_CHECKING:
     from codedla.codes.base import Code
 
+Rate = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+
 __all__ = [
     "amplification",
     "digits_warning",
@@ -26,6 +28,8 @@ __all__ = [
     "worst_of_parity",
 ]
 
+# Effort of a search where every pattern is solved for by itself: a few hundred patterns.
+_SLOW = 0.003
 # Plans are made anew for every product; the search for the worst survivor set is not.
 _KNOWN: Recent[tuple[float, tuple[int, ...]]] = Recent(256)
 
@@ -58,17 +62,38 @@ def worst_amplification(code: Code) -> tuple[float, tuple[int, ...]]:
     """
     if code.tolerates == 0 or code.only_plain:
         # One survivor set only, or copies, which are all alike.
-        survivors = tuple(range(code.threshold))
+        survivors = code.shares if code.load > 1 else tuple(range(code.threshold))
         return code.amplification(survivors), survivors
     key = _fingerprint(code)
     found = _KNOWN.get(key)
     if found is None:
-        rate = code.solver.rate
-        lost = set(worst.search(rate, code.active, code.tolerates, _suspects(code)))
-        survivors = tuple(w for w in range(code.active) if w not in lost)
+        rate, suspects, effort = _rating(code)
+        lost = worst.search(rate, code.active, code.tolerates, suspects, effort)
+        survivors = code.shares_without(lost)
         found = code.amplification(survivors), survivors
         _KNOWN.put(key, found)
     return found
+
+
+def _rating(code: Code) -> tuple[Rate, Iterable[NDArray[np.int64]], float]:
+    """Return what rates patterns of lost workers, patterns worth a look, and an effort."""
+    parts = code.stack[0] * code.stack[2]
+    rows, unknowns = len(code.shares) * parts, code.generator.shape[1]
+    if code.load == 1 and code.counts and rows - unknowns == code.tolerates * parts:
+        if parts == 1:
+            return code.solver.rate, _suspects(code), 1.0
+
+        def rate(lost: NDArray[np.int64]) -> NDArray[np.float64]:
+            expanded = lost[:, :, None] * parts + np.arange(parts)
+            return code.solver.rate(expanded.reshape(lost.shape[0], -1))
+
+        # The matrices are larger than the search reckons with.
+        return rate, _suspects(code), 1.0 / parts**2
+
+    def solve_each(lost: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.array([code.amplification(code.shares_without(pattern)) for pattern in lost])
+
+    return solve_each, (), _SLOW * min(1.0, 1e7 / unknowns**3)
 
 
 def worst_of_parity(rows: NDArray[np.float64], effort: float = 1.0) -> float:
@@ -108,7 +133,7 @@ def digits_warning(code: Code, eps: float, tolerance: float) -> str | None:
         cure = f"use --nodes {code.node_choices[0]}"
     chosen = f" with nodes {code.nodes}" if code.nodes else ""
     return (
-        f"code {code.name}{chosen}, {code.grid} on {code.n_workers} workers: the worst loss "
+        f"code {code.name}{chosen}, {code.blocks} on {code.n_workers} workers: the worst loss "
         f"pattern amplifies rounding errors by {alpha:.1e} and loses {digits}; {cure}"
     )
 
@@ -155,7 +180,8 @@ def _suspects(code: Code) -> Iterator[NDArray[np.int64]]:
 
 def _fingerprint(code: Code) -> bytes:
     """What the worst amplification depends on, whoever built it."""
-    digest = hashlib.blake2b(repr((code.active, code.tolerates, code.grid)).encode())
+    parameters = (code.active, code.tolerates, code.grid, code.stack, code.load)
+    digest = hashlib.blake2b(repr(parameters).encode())
     for matrix in (code.generator, code.wanted, code.norms):
         digest.update(matrix.tobytes())
     return digest.digest()

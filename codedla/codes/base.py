@@ -9,6 +9,15 @@ and replies with the product, which is ``generator[w] @ unknowns`` for some ``K'
 The outputs are ``wanted @ unknowns``. For most families the unknowns are the outputs themselves,
 ``generator`` is the row-wise Kronecker product of the two generators and ``wanted`` the identity.
 
+Three numbers make that general, and are 1 for most families:
+
+* ``stack = (u, q, v)``: a worker's share of A is an array of ``u x q`` combinations, its share of B
+  one of ``q x v``; the reply holds ``u x v`` sub-blocks, each a row of ``generator``. So a block
+  can be turned and mixed with its neighbour (rotation codes), or several products be summed.
+* ``load``: shares per worker. Share ``s`` has its home on worker ``s % N``, which answers them one
+  by one: what a slow worker has done by then counts.
+* ``refine``: the grid that is really cut, where it is finer than the one the user names.
+
 A family states its class attributes and :meth:`Code._generators`, seldom more; see
 ``docs/adding-a-code.md``.
 """
@@ -18,7 +27,7 @@ from __future__ import annotations
 import abc
 import math
 import operator
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -49,16 +58,22 @@ class Code(abc.ABC):
     n_workers : int
         Number of workers (the master does not count).
     grid : Grid
-        How the operands are cut.
+        Blocks as the user counts them; see :attr:`blocks` and :meth:`refine`.
     nodes : str, optional
         One of :attr:`node_choices`; the first is the default.
 
     Attributes
     ----------
+    blocks : Grid
+        Blocks as the user counts them.
+    grid : Grid
+        How the operands are cut: ``blocks``, or finer.
     threshold : int
-        ``K``: any ``K`` replies of the :attr:`active` workers decode.
+        ``K``: any ``K`` replies of the :attr:`active` workers decode. Where workers have several
+        shares (:attr:`load`), the fewest replies that can suffice.
     tolerates : int
-        Number of workers that may be lost whoever they are, ``active - threshold``.
+        Number of workers that may be lost whoever they are; with one share each,
+        ``active - threshold``.
     active : int
         Workers ``0 .. active - 1`` hold a share; any others have nothing to do.
     field : str
@@ -83,30 +98,43 @@ class Code(abc.ABC):
     systematic: bool = False
     integral: bool = False
     """All coefficients are -1, 0 or 1: wrap-around integers decode exactly."""
+    stack: tuple[int, int, int] = (1, 1, 1)
+    """Sub-blocks of a share of A (``u x q``), of a share of B (``q x v``) and so of a reply."""
+    load: int = 1
+    """Shares of each worker."""
 
     def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
         self.n_workers = operator.index(n_workers)
-        self.grid = grid
+        self.blocks = grid
         self.nodes = limits.checked_nodes(type(self), nodes)
         limits.check_grid(type(self), self.n_workers, grid)
+        self.grid = self.refine(grid)
         self.active = self.active_workers(self.n_workers, grid)
         self.tolerates = self.survives(self.n_workers, grid)
-        self.threshold = self.active - self.tolerates
         self._weights_cache: Recent[Matrix] = Recent(_CACHE_SETS)
 
     # -- what a family states ------------------------------------------------------------------
 
     @abc.abstractmethod
     def _generators(self) -> tuple[Matrix, Matrix]:
-        """Return the generators of A (N, m*p) and of B (N, p*n), float64 or complex128."""
+        """Return the generators of A (N, m*p) and of B (N, p*n), float64 or complex128.
+
+        One row a share; with a :attr:`stack`, ``u * q`` rows of A and ``q * v`` of B a share, in C
+        order. A share whose rows of A are all zero does not exist.
+        """
 
     def _unknowns(self) -> tuple[Matrix, Matrix]:
         """Return ``(generator, wanted)``; overridden where the replies mix other unknowns."""
-        return row_kronecker(self.generator_a, self.generator_b), np.eye(self.grid.outputs)
+        return self._products(), np.eye(self.grid.outputs)
+
+    @classmethod
+    def refine(cls, blocks: Grid) -> Grid:
+        """Return the grid that is cut for these blocks; finer where a family needs parts."""
+        return blocks
 
     @classmethod
     def needs(cls, grid: Grid) -> int:
-        """Return the recovery threshold ``K`` on ``grid``: the fewest workers that suffice."""
+        """Return the recovery threshold ``K`` on ``grid``: the fewest replies that suffice."""
         return grid.outputs
 
     @classmethod
@@ -119,15 +147,41 @@ class Code(abc.ABC):
         """Return how many of the workers get a share."""
         return n_workers
 
+    @property
+    def threshold(self) -> int:
+        """The recovery threshold; see :class:`Code`."""
+        if self.load > 1:
+            return self.needs(self.blocks)
+        return self.active - self.tolerates
+
     def decodable(self, responders: Collection[int]) -> bool:
-        """Tell whether the replies of these workers determine every output block.
+        """Tell whether the replies to these shares determine every output block.
 
         Overridden where it matters who replied, not only how many.
         """
-        return len({w for w in responders if w < self.active}) >= self.threshold
+        return len(self._existing.intersection(responders)) >= self.threshold
+
+    def watch(self) -> Callable[[int], bool]:
+        """Return a function that is told each reply once, and tells whether all so far suffice.
+
+        Overridden where asking :meth:`decodable` after every reply would take too long.
+        """
+        told: set[int] = set()
+        existing, threshold, counting = self._existing, self.threshold, self.counts
+        # Fewer replies never decode, whoever they are from.
+        fewest = self.needs(self.blocks)
+
+        def suffice(share: int) -> bool:
+            if share in existing:
+                told.add(share)
+            if counting:
+                return len(told) >= threshold
+            return len(told) >= fewest and self.decodable(told)
+
+        return suffice
 
     def _weights(self, survivors: tuple[int, ...]) -> Matrix:
-        """Return the weights (m*n, len(survivors)) of a decodable, sorted survivor set.
+        """Return the weights (m*n, rows of the replies) of a decodable, sorted set of shares.
 
         Overridden where something better is known than to solve for them.
 
@@ -136,18 +190,63 @@ class Code(abc.ABC):
         numpy.linalg.LinAlgError
             The system is singular in double precision.
         """
-        holders = np.array([w for w in survivors if w < self.active])
-        weights = np.zeros((self.grid.outputs, len(survivors)), dtype=self.generator.dtype)
-        weights[:, : holders.size] = self.solver.weights(holders)
+        _, _, parts = self._parts
+        exist = np.array([w in self._existing for w in survivors])
+        holders = np.searchsorted(np.array(self.shares), np.array(survivors)[exist])
+        rows = (holders[:, None] * parts + np.arange(parts)).ravel()
+        weights = np.zeros((self.grid.outputs, len(survivors) * parts), dtype=self.generator.dtype)
+        weights[:, np.repeat(exist, parts)] = self.solver.weights(rows)
         return weights
 
     @property
     def suffices(self) -> str:
         """Which replies suffice, in words."""
+        if self.load > 1:
+            return f"any {self.threshold} of {len(self.shares)} shares of {self.active} workers"
         if self.tolerates == 0:
             one = self.active == 1
             return "its only worker" if one else f"all {self.active} workers that hold a share"
         return f"any {self.threshold} of {self.active} workers"
+
+    # -- shares --------------------------------------------------------------------------------
+
+    @property
+    def counts(self) -> bool:
+        """Whether only the number of replies matters, not whose they are."""
+        return type(self).decodable is Code.decodable
+
+    @property
+    def n_shares(self) -> int:
+        """Numbers of shares are below this; not all of them need exist."""
+        return self.n_workers * self.load
+
+    @cached_property
+    def shares(self) -> tuple[int, ...]:
+        """The shares there are, ascending: in this order workers compute theirs."""
+        if self.load == 1:
+            return tuple(range(self.active))
+        per_share = self.stack[0] * self.stack[1]
+        filled = self.generator_a.reshape(self.n_shares, per_share, -1).any(axis=(1, 2))
+        return tuple(int(share) for share in np.flatnonzero(filled))
+
+    @cached_property
+    def _existing(self) -> frozenset[int]:
+        return frozenset(self.shares)
+
+    def home(self, share: int) -> int:
+        """Return the worker that is to compute a share."""
+        return share % self.n_workers
+
+    def shares_without(self, lost: Iterable[int]) -> tuple[int, ...]:
+        """Return the shares whose homes are not among these lost workers."""
+        gone = set(lost)
+        return tuple(share for share in self.shares if self.home(share) not in gone)
+
+    @property
+    def _parts(self) -> tuple[int, int, int]:
+        """Numbers of combinations in a share of A, in a share of B, and in a reply."""
+        u, q, v = self.stack
+        return u * q, q * v, u * v
 
     # -- generators ----------------------------------------------------------------------------
 
@@ -155,22 +254,29 @@ class Code(abc.ABC):
     def _factors(self) -> tuple[Matrix, Matrix]:
         a, b = self._generators()
         rows, inner, columns = self.grid.m, self.grid.p, self.grid.n
-        for part, width in ((a, rows * inner), (b, inner * columns)):
-            if part.shape != (self.n_workers, width):
+        held_a, held_b, _ = self._parts
+        for part, held, width in ((a, held_a, rows * inner), (b, held_b, inner * columns)):
+            due = (self.n_shares * held, width)
+            if part.shape != due:
                 raise ValueError(
-                    f"code {self.name}: a generator of shape {(self.n_workers, width)} is due, "
-                    f"got {part.shape}"
+                    f"code {self.name}: a generator of shape {due} is due, got {part.shape}"
                 )
         return frozen(a), frozen(b)
 
     @property
     def generator_a(self) -> Matrix:
-        """Row ``w``: the combination of the blocks of A that worker ``w`` stores, (N, m*p)."""
+        """Row ``w``: the combination of the blocks of A that share ``w`` holds, (N, m*p).
+
+        With a :attr:`stack`, ``u * q`` rows a share.
+        """
         return self._factors[0]
 
     @property
     def generator_b(self) -> Matrix:
-        """Row ``w``: the combination of the blocks of B that worker ``w`` stores, (N, p*n)."""
+        """Row ``w``: the combination of the blocks of B that share ``w`` holds, (N, p*n).
+
+        With a :attr:`stack`, ``q * v`` rows a share.
+        """
         return self._factors[1]
 
     @cached_property
@@ -180,7 +286,10 @@ class Code(abc.ABC):
 
     @property
     def generator(self) -> Matrix:
-        """Row ``w``: worker ``w``'s reply as a combination of the unknown blocks, (N, K')."""
+        """Row ``w``: the reply to share ``w`` as a combination of the unknown blocks, (N, K').
+
+        With a :attr:`stack`, ``u * v`` rows a share.
+        """
         return self._system[0]
 
     @property
@@ -188,46 +297,78 @@ class Code(abc.ABC):
         """The output blocks as combinations of the unknown blocks, (m*n, K')."""
         return self._system[1]
 
+    def rows_a(self, share: int) -> Matrix:
+        """Return the combinations that make up a share of A, (u*q, m*p)."""
+        held, _, _ = self._parts
+        return self.generator_a[share * held : (share + 1) * held]
+
+    def rows_b(self, share: int) -> Matrix:
+        """Return the combinations that make up a share of B, (q*v, p*n)."""
+        _, held, _ = self._parts
+        return self.generator_b[share * held : (share + 1) * held]
+
+    def _products(self) -> Matrix:
+        """Return what the replies are in terms of all products of an A block and a B block.
+
+        Blocks that do not meet (inner indices differ) count here too: the families that cut the
+        inner dimension state their unknowns themselves.
+        """
+        u, q, v = self.stack
+        if (u, q, v) == (1, 1, 1):
+            return row_kronecker(self.generator_a, self.generator_b)
+        a = self.generator_a.reshape(self.n_shares, u, q, -1)
+        b = self.generator_b.reshape(self.n_shares, q, v, -1)
+        products: Matrix = np.einsum("wacx,wcby->wabxy", a, b)
+        return products.reshape(self.n_shares * u * v, -1)
+
     @cached_property
     def norms(self) -> NDArray[np.float64]:
-        """Noise scale of each reply: ``||generator_a[w]|| * ||generator_b[w]||``, (N,)."""
-        return np.linalg.norm(self.generator_a, axis=1) * np.linalg.norm(self.generator_b, axis=1)
+        r"""Noise scale of each row of the replies, (N,): products of the norms of what it is made of.
+
+        :math:`\|G^A_w\| \, \|G^B_w\|`, added in squares over the ``q`` products of a stack.
+        """
+        u, q, v = self.stack
+        squares_a = (np.abs(self.generator_a) ** 2).sum(axis=1).reshape(self.n_shares, u, q)
+        squares_b = (np.abs(self.generator_b) ** 2).sum(axis=1).reshape(self.n_shares, q, v)
+        return np.sqrt(squares_a @ squares_b).reshape(-1)
 
     @cached_property
     def _plain(self) -> NDArray[np.int64]:
-        """Output block each worker's reply simply is, -1 for none."""
-        plain = np.full(self.n_workers, -1)
+        """Output block the reply to each share simply is, -1 for none."""
+        plain = np.full(self.n_shares, -1)
+        if self.stack != (1, 1, 1):
+            return plain
         outputs = self.grid.outputs
         if self.wanted.shape == (outputs, outputs) and np.array_equal(self.wanted, np.eye(outputs)):
             rows = np.count_nonzero(self.generator, axis=1) == 1
             place = np.argmax(self.generator != 0, axis=1)
-            units = rows & (self.generator[np.arange(self.n_workers), place] == 1)
+            units = rows & (self.generator[np.arange(self.n_shares), place] == 1)
             plain[units] = place[units]
         return plain
 
-    def plain_block(self, worker: int) -> int | None:
-        """Return the output block that ``worker``'s reply simply is, or None if it is coded."""
-        block = int(self._plain[worker])
+    def plain_block(self, share: int) -> int | None:
+        """Return the output block that the reply to ``share`` simply is, or None if it is coded."""
+        block = int(self._plain[share])
         return None if block < 0 else block
 
     @cached_property
     def only_plain(self) -> bool:
         """Whether every reply simply is an output block, NaN and all: nothing is ever mixed."""
-        return self.field == "real" and bool((self._plain[: self.active] >= 0).all())
+        return self.field == "real" and bool((self._plain[list(self.shares)] >= 0).all())
 
     # -- decoding ------------------------------------------------------------------------------
 
     def weights(self, responders: Iterable[int]) -> Matrix:
-        """Return the matrix that turns these workers' replies into the output blocks.
+        """Return the matrix that turns these replies into the output blocks.
 
         Parameters
         ----------
         responders : iterable of int
-            Workers that replied, in any order.
+            Shares that were answered, in any order; the workers' numbers where each has one.
 
         Returns
         -------
-        ndarray (m * n, len(responders)), float64 or complex128, read-only
+        ndarray (m * n, len(responders) * u * v), float64 or complex128, read-only
             Columns in the order of ``sorted(responders)``; ``weights @ generator[S] == wanted``.
             With more than ``K`` replies, the weights of least noise.
 
@@ -282,7 +423,9 @@ class Code(abc.ABC):
                 return math.inf
             raise
         products = self.grid.outputs * self.grid.p
-        return accuracy.amplification(weights, self.norms[list(survivors)], products)
+        _, _, parts = self._parts
+        norms = self.norms.reshape(-1, parts)[list(survivors)].ravel()
+        return accuracy.amplification(weights, norms, products)
 
     def worst_amplification(self) -> tuple[float, tuple[int, ...]]:
         """Return the largest amplification of any ``K`` replies, and who replied.
@@ -299,18 +442,21 @@ class Code(abc.ABC):
 
     @cached_property
     def solver(self) -> Parity | Completion:
-        """What turns survivor sets of the active workers into weights, and rates loss patterns."""
-        generator, norms = self.generator[: self.active], self.norms[: self.active]
+        """What turns survivor sets of the shares there are into weights, and rates loss patterns."""
+        _, _, parts = self._parts
+        rows = (np.array(self.shares)[:, None] * parts + np.arange(parts)).ravel()
+        generator, norms = self.generator[rows], self.norms[rows]
         if self.systematic:
             return Parity(generator[self.grid.outputs :], norms[self.grid.outputs :])
         return Completion(generator, self.wanted, norms)
 
     def _survivors(self, responders: Iterable[int]) -> tuple[int, ...]:
-        """Sort the workers, each once, and check their numbers."""
+        """Sort the shares, each once, and check their numbers."""
         members = tuple(sorted({operator.index(w) for w in responders}))
-        if members and not (members[0] >= 0 and members[-1] < self.n_workers):
+        if members and not (members[0] >= 0 and members[-1] < self.n_shares):
             bad = members[0] if members[0] < 0 else members[-1]
-            raise UsageError(f"workers are numbered 0 to {self.n_workers - 1}, got {bad}")
+            what = "workers" if self.load == 1 else "shares"
+            raise UsageError(f"{what} are numbered 0 to {self.n_shares - 1}, got {bad}")
         return members
 
     # -- what users are told -------------------------------------------------------------------

@@ -6,6 +6,7 @@ what would work instead.
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from codedla.errors import UsageError
 if TYPE_CHECKING:
     from codedla.codes.base import Code
 
-__all__ = ["check_grid", "check_losses", "checked_nodes", "grids"]
+__all__ = ["check_grid", "check_losses", "checked_nodes", "fewest_workers", "grids"]
 
 _DIMENSIONS = {"m": "rows of A", "p": "inner dimension", "n": "columns of B"}
 
@@ -24,6 +25,16 @@ def grids(family: type[Code], n_workers: int, tolerate: int) -> list[Grid]:
     """Return the grids on which any ``tolerate`` of ``n_workers`` workers may be lost."""
     possible = _possible_grids(family, n_workers)
     return [grid for grid in possible if family.survives(n_workers, grid) >= tolerate]
+
+
+def fewest_workers(family: type[Code], grid: Grid) -> int:
+    """Return how many workers the family needs on ``grid`` when nobody is lost."""
+    # Never more than the replies that are needed: a worker gives at least one.
+    needs = family.needs(grid)
+    if needs == 1 or family.survives(needs - 1, grid) < 0:
+        return needs
+    enough = range(1, needs)
+    return enough[bisect.bisect_left(enough, True, key=lambda n: family.survives(n, grid) >= 0)]
 
 
 def checked_nodes(family: type[Code], nodes: str | None) -> str | None:
@@ -67,7 +78,7 @@ def check_grid(family: type[Code], n_workers: int, grid: Grid) -> None:
                 f"{allowed} ({' x '.join(_DIMENSIONS.values())})"
             )
     if family.survives(n_workers, grid) < 0:
-        need = family.needs(grid)
+        need = fewest_workers(family, grid)
         cure = f"{need + 1} ranks"
         smaller = _largest_grid(family, n_workers, 0)
         if smaller is not None:
@@ -90,7 +101,7 @@ def check_losses(code: Code, tolerate: int) -> None:
         raise UsageError(f"the number of losses to tolerate must be at least 0, got {tolerate}")
     if tolerate <= code.tolerates:
         return
-    family, grid = type(code), code.grid
+    family, grid = type(code), code.blocks
     cures = [f"--tolerate {code.tolerates}"]
     smaller = _largest_grid(family, code.n_workers, tolerate)
     if smaller is not None:

@@ -270,4 +270,6 @@ def _seconds(request: Request, grid: Grid) -> float:
 def _reason(request: Request, code: Code, why: str) -> str:
     idle = request.n_workers - code.n_workers
     spare = f"; {idle} worker{'s' * (idle != 1)} left idle" if idle else ""
-    return f"{why}; grid {code.grid} tolerates {code.tolerates} of {code.n_workers} workers{spare}"
+    return (
+        f"{why}; grid {code.blocks} tolerates {code.tolerates} of {code.n_workers} workers{spare}"
+    )

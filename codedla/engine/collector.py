@@ -5,7 +5,7 @@ and cancelled replies are legal events. Whether the replies suffice is the code'
 they suffice *accurately* is decided here, by the amplification of the survivor set:
 ``alpha(S) * eps`` above the tolerance means waiting for one more worker while any is outstanding.
 
-Share ``s`` has its home on worker ``s``. When so many workers are lost that the shares still under
+Every share has its home on one worker, which computes its shares in ascending order. When so many workers are lost that the shares still under
 way cannot decode, the missing ones are put on :attr:`Collector.queue`, and :meth:`Collector.next`
 hands them to whoever is free. So a round fails only when no worker is left.
 """
@@ -13,6 +13,7 @@ hands them to whoever is free. So a round fails only when no worker is left.
 from __future__ import annotations
 
 import enum
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 
 from codedla.codes.base import Code
@@ -50,7 +51,7 @@ class Collector:
     tolerance : float
         Largest acceptable ``alpha(S) * eps``.
     shares : iterable of int, optional
-        Shares to be computed; all of the code's by default.
+        Shares to be computed; all that the code has by default.
     workers : iterable of int, optional
         Workers that may compute, the shares' homes among them; by default the homes alone.
 
@@ -82,11 +83,13 @@ class Collector:
         self.code = code
         self.eps = eps
         self.tolerance = tolerance
-        self._wanted = set(range(code.n_workers) if shares is None else shares)
-        self._unsent = set(self._wanted)
+        self._wanted = set(code.shares if shares is None else shares)
+        self._unsent: dict[int, deque[int]] = defaultdict(deque)
+        for share in sorted(self._wanted):
+            self._unsent[code.home(share)].append(share)
         self._hopeless: set[int] = set()
         self._tasks: dict[int, int] = {}
-        self.workers = set(self._wanted if workers is None else workers)
+        self.workers = set(self._unsent if workers is None else workers)
         self.queue: list[int] = []
         self.responders: list[int] = []
         self.computed_by: dict[int, int] = {}
@@ -97,8 +100,7 @@ class Collector:
         self.finished = False
         self.waited_for_accuracy = 0
         self.alpha: float | None = None
-        # Fewer replies than this never decode, whoever they are from: asked before the code is.
-        self._fewest = code.needs(code.grid)
+        self._suffice = code.watch()
         self._decodable = False
         self._error: WorkerError | None = None
         self._timed_out = False
@@ -115,9 +117,14 @@ class Collector:
 
     @property
     def stragglers(self) -> set[int]:
-        """Workers whose reply was hoped for when the round ended."""
-        under_way = {worker for worker in self._tasks if self._living(worker)}
-        return under_way | {w for w in self._unsent & self._wanted if self._living(w)}
+        """Workers whose reply was hoped for when the round ended.
+
+        Where workers have several shares, those that had not answered a single one.
+        """
+        late = {*self._tasks, *(w for w in self._unsent if self._own(w) is not None)}
+        if self.code.load > 1:
+            late.difference_update(self.computed_by.values())
+        return {worker for worker in late if self._living(worker)}
 
     def lacks(self, share: int) -> bool:
         """Tell whether there is no reply to this share, also after the round's end."""
@@ -145,9 +152,8 @@ class Collector:
         """
         if self.finished or not self._living(worker):
             return None
-        share = None
-        if worker in self._unsent:
-            share = worker
+        share = self._own(worker)
+        if share is not None:
             if share in self.queue:
                 self.queue.remove(share)
         elif self.queue:
@@ -155,15 +161,30 @@ class Collector:
             share = suited[0] if suited else self.queue[0]
             self.queue.remove(share)
         if share is not None:
-            self._unsent.discard(share)
+            self._send(share)
             self._tasks[worker] = share
         return share
+
+    def has_more(self, worker: int) -> bool:
+        """Tell whether a share that has its home on this worker was ordered of nobody yet."""
+        return not self.finished and self._living(worker) and self._own(worker) is not None
+
+    def _own(self, worker: int) -> int | None:
+        """The next share that has its home on this worker and was ordered of nobody yet."""
+        unsent = self._unsent[worker]
+        return unsent[0] if unsent else None
+
+    def _send(self, share: int) -> None:
+        """Take a share from those that were ordered of nobody."""
+        unsent = self._unsent[self.code.home(share)]
+        if share in unsent:
+            unsent.remove(share)
 
     # -- events --------------------------------------------------------------------------------
 
     def reply(self, share: int, worker: int | None = None) -> Instruction:
         """Record the complete reply to ``share``, from its home unless said otherwise."""
-        worker = share if worker is None else worker
+        worker = self.code.home(share) if worker is None else worker
         self._free(worker, share)
         was_silent = self.silent_workers.pop(worker, None) is not None
         if self.finished or worker in self.wrong:
@@ -172,8 +193,7 @@ class Collector:
             # Too late, but whoever answers can be given something else.
             return self._reconsider() if was_silent and not self._decodable else Instruction.DROP
         self._take(share, worker)
-        if not self._decodable and len(self.responders) >= self._fewest:
-            self._decodable = self.code.decodable(self.responders)
+        self._decodable = self._decodable or self._suffice(share)
         if not self._decodable:
             if self._hopeful:
                 return Instruction.FOLD
@@ -189,7 +209,7 @@ class Collector:
 
     def extra(self, share: int, worker: int | None = None) -> bool:
         """Record a reply that was being received when the round finished; tell if it is used."""
-        worker = share if worker is None else worker
+        worker = self.code.home(share) if worker is None else worker
         self._free(worker, share)
         if share not in self._wanted or worker in self.wrong:
             return False
@@ -217,11 +237,11 @@ class Collector:
         if self.finished or worker not in self.silent_workers:
             return Instruction.DROP
         del self.silent_workers[worker]
-        share = self._tasks.get(worker, worker if worker in self._unsent else None)
-        if share is not None and share in self._wanted:
-            self._hopeless.discard(share)
-            if share in self.queue and worker in self._tasks:
-                self.queue.remove(share)
+        for share in [*self._unsent[worker], self._tasks.get(worker)]:
+            if share is not None and share in self._wanted:
+                self._hopeless.discard(share)
+                if share in self.queue and self._tasks.get(worker) == share:
+                    self.queue.remove(share)
         return Instruction.WAIT if self._decodable else self._reconsider()
 
     def refuse(self, share: int, worker: int, reason: str) -> Instruction:
@@ -297,7 +317,7 @@ class Collector:
     def _take(self, share: int, worker: int) -> None:
         self._wanted.discard(share)
         self._hopeless.discard(share)
-        self._unsent.discard(share)
+        self._send(share)
         if share in self.queue:
             self.queue.remove(share)
         self.responders.append(share)
@@ -305,7 +325,7 @@ class Collector:
 
     def _without(self, worker: int, *shares: int) -> Instruction:
         """Judge the round anew when a worker, and its claim to some shares, is gone."""
-        mine = {*shares, self._tasks.get(worker), worker if worker in self._unsent else None}
+        mine = {*shares, self._tasks.get(worker), *self._unsent[worker]} - {None}
         if worker in self.lost_workers:
             self._tasks.pop(worker, None)
         for share in mine:
@@ -335,7 +355,7 @@ class Collector:
 
     def _fewest_of(self, shares: list[int], under_way: list[int]) -> list[int]:
         """Return a smallest part of the lost shares that decodes with what is under way."""
-        if type(self.code).decodable is Code.decodable:
+        if self.code.counts:
             # Any K shares decode.
             return shares[: self.code.threshold - len(under_way)]
         kept = list(shares)

@@ -51,6 +51,8 @@ class Decoder(ABC):
         self.rows = Split(output.shape[0], code.grid.m)
         self.cols = Split(output.shape[1], code.grid.n)
         self.shape = (self.rows.size, self.cols.size)
+        down, _, across = code.stack
+        self.reply_shape = (down * self.rows.size, across * self.cols.size)
         self._targets: dict[int, Array] = {}
 
     def block(self, index: int) -> Array:
@@ -65,7 +67,18 @@ class Decoder(ABC):
         return self._targets[share]
 
     def _make_target(self, share: int) -> Array:
-        return arithmetic.empty(self.shape, self.dtype)
+        return arithmetic.empty(self.reply_shape, self.dtype)
+
+    def parts(self, share: int) -> list[Array]:
+        """Return the sub-blocks of the reply to ``share``, in C order, as views."""
+        reply = self.target(share)
+        down, _, across = self.code.stack
+        height, width = self.shape
+        return [
+            reply[i * height : (i + 1) * height, j * width : (j + 1) * width]
+            for i in range(down)
+            for j in range(across)
+        ]
 
     @abstractmethod
     def add(self, share: int) -> None:
@@ -116,7 +129,7 @@ class SystematicDecoder(Decoder):
 
     def __init__(self, code: Code, output: Array, dtype: np.dtype) -> None:
         super().__init__(code, output, dtype)
-        self._plain = {w: code.plain_block(w) for w in range(code.n_workers)}
+        self._plain = {w: code.plain_block(w) for w in code.shares}
         self._parity = [w for w, block in self._plain.items() if block is None]
         self._owned: set[int] = set()
         self._present: set[int] = set()
@@ -222,7 +235,7 @@ class DenseDecoder(Decoder):
         """Combine the replies into all blocks; see :class:`Decoder`."""
         survivors = sorted(set(responders) & self._present)
         weights = self.code.weights(survivors)
-        sources = [self.target(w) for w in survivors]
+        sources = [part for w in survivors for part in self.parts(w)]
         self._combine_outputs(weights, sources, range(self.code.grid.outputs))
 
 
@@ -279,9 +292,10 @@ class StreamingDecoder(Decoder):
 
 def make_decoder(code: Code, output: Array, dtype: np.dtype) -> Decoder:
     """Return the cheapest decoder that the code allows."""
-    if code.systematic and any(code.plain_block(w) is not None for w in range(code.n_workers)):
+    if code.systematic and any(code.plain_block(w) is not None for w in code.shares):
         return SystematicDecoder(code, output, dtype)
-    if code.grid.outputs == 1 and code.tolerates + 1 < code.threshold:
+    one = code.grid.outputs == 1 and len(code.shares) == code.n_workers
+    if one and code.counts and not code.approximate and code.tolerates + 1 < code.threshold:
         return StreamingDecoder(code, output, dtype)
     return DenseDecoder(code, output, dtype)
 

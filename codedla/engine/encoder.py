@@ -56,10 +56,32 @@ class DenseEncoder:
         view = self.matrix[self.rows.slice(i), self.cols.slice(j)]
         return view.T if self.transposed else view
 
-    def coded(self, weights: Array) -> Array:
-        """Return ``sum_u weights[u] * block_u`` as a new matrix of the longest block's shape."""
-        shape = (self.rows.size, self.cols.size)
-        share = arithmetic.empty(shape, self.dtype)
+    def coded(self, weights: Array, across: int = 1) -> Array:
+        """Return combinations of the blocks, side by side, as a new matrix.
+
+        Parameters
+        ----------
+        weights : ndarray (count, blocks), or (blocks,) for one
+            One row a combination; each has the shape of the longest block.
+        across : int
+            Combinations beside each other; the next ones stand below.
+        """
+        weights = np.atleast_2d(weights)
+        down, height, width = len(weights) // across, self.rows.size, self.cols.size
+        if self.transposed:
+            # The matrix is held as its transpose: what is to stand below stands beside here.
+            whole = arithmetic.empty((across * height, down * width), self.dtype)
+        else:
+            whole = arithmetic.empty((down * height, across * width), self.dtype)
+        for index, row in enumerate(weights):
+            i, j = divmod(index, across)
+            if self.transposed:
+                i, j = j, i
+            self._combine(row, whole[i * height : (i + 1) * height, j * width : (j + 1) * width])
+        return whole.T if self.transposed else whole
+
+    def _combine(self, weights: Array, share: Array) -> None:
+        """Write ``sum_u weights[u] * block_u`` into ``share``."""
         blocks = [self._position(u) for u in range(len(weights))]
         for piece_rows, piece_cols in itertools.product(_pieces(self.rows), _pieces(self.cols)):
             target = share[piece_rows, piece_cols]
@@ -74,7 +96,6 @@ class DenseEncoder:
                 arithmetic.combine(np.asarray(weights)[used][None, :], sources, [target])
             else:
                 target[...] = 0
-        return share.T if self.transposed else share
 
     def _position(self, block: int) -> tuple[int, int]:
         if self.transposed:
@@ -104,8 +125,24 @@ class SparseEncoder:
         i, j = divmod(block, self.cols.parts)
         return self.matrix[self.rows.slice(i), self.cols.slice(j)].tocsr()
 
-    def coded(self, weights: Array) -> Any:
-        """Return the weighted sum of the blocks: CSR, or an ndarray when it fills up."""
+    def coded(self, weights: Array, across: int = 1) -> Any:
+        """Return combinations of the blocks: CSR, or an ndarray when it fills up.
+
+        Parameters as of :meth:`DenseEncoder.coded`.
+        """
+        import scipy.sparse as sp
+
+        parts = [self._combined(row) for row in np.atleast_2d(weights)]
+        share = parts[0]
+        if len(parts) > 1:
+            grid = [parts[start : start + across] for start in range(0, len(parts), across)]
+            share = sp.csr_array(sp.block_array(grid))
+        if share.nnz > DENSE_SHARE_FROM * share.shape[0] * share.shape[1]:
+            return share.toarray()
+        return share
+
+    def _combined(self, weights: Array) -> Any:
+        """Return the weighted sum of the blocks as CSR."""
         import scipy.sparse as sp
 
         shape = (self.rows.size, self.cols.size)
@@ -122,10 +159,7 @@ class SparseEncoder:
         if not data:
             return sp.csr_array(shape, dtype=self.dtype)
         joined = (np.concatenate(data), (np.concatenate(rows), np.concatenate(cols)))
-        share = sp.coo_array(joined, shape=shape).tocsr()
-        if share.nnz > DENSE_SHARE_FROM * shape[0] * shape[1]:
-            return share.toarray()
-        return share
+        return sp.coo_array(joined, shape=shape).tocsr()
 
 
 def make_encoder(

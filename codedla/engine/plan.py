@@ -132,22 +132,31 @@ class Plan:
 
     @property
     def flops_worker(self) -> float:
-        """Flops of one worker."""
+        """Flops of one worker that computes all of its shares."""
         blocks = self.grid.m * self.grid.p * self.grid.n
-        return self.flops_plain / blocks * _flop_factor(self.compute) / _flop_factor(self.dtype)
+        u, q, v = self.code.stack
+        products = self.code.load * u * q * v
+        return (
+            products
+            * self.flops_plain
+            / blocks
+            * _flop_factor(self.compute)
+            / _flop_factor(self.dtype)
+        )
 
     def _share_bytes(self) -> tuple[float, float, float]:
         m, inner, n = self.shape
         g, item = self.grid, self.compute.itemsize
-        a = -(-m // g.m) * -(-inner // g.p) * item * self.density[0]
-        b = -(-inner // g.p) * -(-n // g.n) * item * self.density[1]
-        return a, b, float(-(-m // g.m) * -(-n // g.n) * item)
+        u, q, v = self.code.stack
+        height, depth, width = u * -(-m // g.m), q * -(-inner // g.p), v * -(-n // g.n)
+        a, b = height * depth * item * self.density[0], depth * width * item * self.density[1]
+        return a, b, float(height * width * item)
 
     @property
     def bytes_sent(self) -> float:
         """Bytes the master sends when nothing is resident yet."""
         a, b, _ = self._share_bytes()
-        return self.code.active * (a + b)
+        return len(self.code.shares) * (a + b)
 
     @property
     def bytes_received(self) -> float:
@@ -168,7 +177,7 @@ class Plan:
     def memory_worker(self) -> float:
         """Bytes of one worker's shares and of its reply (two buffers)."""
         a, b, reply = self._share_bytes()
-        return a + b + 2 * reply
+        return self.code.load * (a + b) + 2 * reply
 
     @property
     def memory_master(self) -> float:
@@ -177,7 +186,7 @@ class Plan:
         a, b, reply = self._share_bytes()
         entries = m * inner * self.density[0] + inner * n * self.density[1] + m * n
         whole = entries * self.dtype.itemsize
-        coded = sum(self.code.plain_block(w) is None for w in range(self.code.active))
+        coded = sum(self.code.plain_block(share) is None for share in self.code.shares)
         return whole + coded * (a + b + 2 * reply)
 
     @cached_property
@@ -227,7 +236,7 @@ class Plan:
         workers = f"{self.code.active} of {self.pool_workers}"
         rows = [
             ("operation", f"{self.operation}  ({m} x {inner}) @ ({inner} x {n})  {self.dtype}"),
-            ("code", f"{self.code.name}, grid {self.grid}"),
+            ("code", f"{self.code.name}, grid {self.code.blocks}"),
             ("why", self.reason),
             ("workers", f"{workers} used"),
             ("needs", self.code.suffices),

@@ -146,6 +146,11 @@ def store(
             f"a stored matrix is multiplied by vectors, which are not cut; got blocks {plan.grid}; "
             "use blocks=(m, 1)"
         )
+    if verify == "locate" and plan.code.stack != (1, 1, 1):
+        raise UsageError(
+            f"replies of code {plan.code.name!r} hold several blocks and are not checked one by "
+            "one; got verify='locate'; use verify='off' or another code"
+        )
     return CodedMatrix(a, plan, pool, StoredCheck(plan, a) if verify == "locate" else None)
 
 
@@ -183,7 +188,7 @@ class CodedMatrix:
         self.last_report: Report | None = None
         self._a, self._pool, self._check = a, pool, check
         # A key of its own for every share: after a loss another worker may hold it.
-        self._keys = [pool.new_key() for _ in range(plan.code.active)]
+        self._keys = [pool.new_key() for _ in range(plan.code.n_shares)]
         self._encoder = make_encoder(
             a.matrix, Split(rows, plan.grid.m), Split(inner, plan.grid.p), plan.compute
         )

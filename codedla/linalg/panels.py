@@ -179,11 +179,11 @@ def resident_keys(code: Code, pool: Pool) -> tuple[int, ...]:
     """Return an id for every share's part of B; shares with the same part have the same id."""
     # A plain block is sent without padding, and so it is no coded share of the same weights.
     parts: list[Any] = []
-    for share in range(code.n_workers):
-        block, weights = code.plain_block(share), code.generator_b[share]
+    for share in range(code.n_shares):
+        block, weights = code.plain_block(share), code.rows_b(share)
         if block is not None:
             parts.append(block % code.grid.n)
-        elif code.grid.p == code.grid.n == 1 and weights[0] == 1:
+        elif weights.size == 1 and weights[0, 0] == 1:
             parts.append(0)  # B itself
         else:
             parts.append(weights.tobytes())

@@ -138,11 +138,11 @@ def run_product(
         plan.code,
         eps=machine_epsilon(plan.compute),
         tolerance=plan.tolerance,
-        shares=range(plan.code.active),
+        shares=plan.code.shares,
         workers=range(product.pool.n_workers),
     )
     job = Round(
-        shares=range(plan.code.active),
+        shares=plan.code.shares,
         operands=_operands(product, a, b, replies),
         collector=collector,
         decoder=decoder,
@@ -153,12 +153,13 @@ def run_product(
         check=product.check if checker is None else checker.check,
         prepare=None if checker is None else checker.prepare,
     )
-    logger.info("plan: code %s, grid %s, needs %s", plan.code.name, plan.grid, plan.code.suffices)
+    code = plan.code
+    logger.info("plan: code %s, grid %s, needs %s", code.name, code.blocks, code.suffices)
     outcome = product.pool.run(job)
     logger.info("decoded from ranks %s", [w + 1 for w in collector.responders])
     if collector.waited_for_accuracy:
         logger.info("waited for %d more to keep the tolerance", collector.waited_for_accuracy)
-    _complete(report, collector, outcome)
+    _complete(report, plan, collector, outcome)
     result = _settle(plan, decoder, out)
     _judge(report, plan, collector, a, b, decoder.output, mode)
     if product.check is not None:
@@ -190,8 +191,15 @@ def _check_options(plan: Plan, out: Any, verify: str, progress: Progress | None)
 
 def _verification(verify: str, product: Product, a: Checked, b: Checked) -> str:
     """Return what is checked: "off", "freivalds" or "locate"."""
+    single = product.plan.code.stack == (1, 1, 1)
     if verify == "auto":
-        return "locate" if worthwhile(product.plan, a, b, product.pool.overhead) else "off"
+        cheap = worthwhile(product.plan, a, b, product.pool.overhead)
+        return "off" if not cheap else "locate" if single else "freivalds"
+    if verify == "locate" and not single:
+        raise UsageError(
+            f"replies of code {product.plan.code.name!r} hold several blocks and are not checked "
+            "one by one; got verify='locate'; use verify='freivalds' or another code"
+        )
     return verify
 
 
@@ -235,14 +243,15 @@ def _operands(
         def share_a() -> Any:
             if block is not None:
                 return encoder_a.plain(block // grid.n)
-            return encoder_a.coded(code.generator_a[share])
+            return encoder_a.coded(code.rows_a(share), across=code.stack[1])
 
         def share_b() -> Any:
             if block is not None:
                 return encoder_b.plain(block % grid.n)
-            if grid.p == 1 and grid.n == 1 and code.generator_b[share, 0] == 1:
+            rows = code.rows_b(share)
+            if rows.size == 1 and rows[0, 0] == 1:
                 return encoder_b.plain(0)
-            return encoder_b.coded(code.generator_b[share])
+            return encoder_b.coded(rows, across=code.stack[2])
 
         key_a, key_b = product.keys_of(share)
         return Operand(key_a, share_a), Operand(key_b, share_b)
@@ -256,7 +265,7 @@ def new_report(plan: Plan) -> Report:
     return Report(
         operation=plan.operation,
         code=plan.code.name,
-        grid=str(plan.grid),
+        grid=str(plan.code.blocks),
         reason=plan.reason,
         suffices=plan.code.suffices,
         n_workers=plan.pool_workers,
@@ -267,7 +276,7 @@ def new_report(plan: Plan) -> Report:
     )
 
 
-def _complete(report: Report, collector: Collector, outcome: Outcome) -> None:
+def _complete(report: Report, plan: Plan, collector: Collector, outcome: Outcome) -> None:
     """Take over into the report who did what, how long it took and what was moved."""
     # A worker may have computed several shares.
     by = collector.computed_by
@@ -276,7 +285,8 @@ def _complete(report: Report, collector: Collector, outcome: Outcome) -> None:
     away = {**collector.lost_workers, **collector.silent_workers}
     report.lost = {w + 1: reason for w, reason in away.items()}
     report.wrong = sorted(w + 1 for w in collector.wrong)
-    report.redispatched = sorted(share + 1 for share in collector.redispatched)
+    homes = {plan.code.home(share) for share in collector.redispatched}
+    report.redispatched = sorted(home + 1 for home in homes)
     names = ("encode", "send", "wait", "decode", "after_threshold", "total")
     report.times = {name: getattr(outcome, name) for name in names}
     report.bytes = {"sent": outcome.sent, "received": outcome.received}
@@ -350,7 +360,7 @@ def _judge(
 
 def _recovered(plan: Plan, collector: Collector) -> bool:
     """Tell whether any block of the product was decoded rather than received as it is."""
-    plain = {plan.code.plain_block(w) for w in collector.responders} - {None}
+    plain = {plan.code.plain_block(share) for share in collector.responders} - {None}
     return len(plain) < plan.grid.outputs
 
 

@@ -110,10 +110,10 @@ class Partition:
         self.grid = plan.grid
         self.rows, self.inner = Split(m, self.grid.m), Split(inner, self.grid.p)
         self.cols = Split(n, self.grid.n)
-        self.generator_a = plan.code.generator_a[: plan.code.active]
-        self.generator_b = plan.code.generator_b[: plan.code.active]
+        code = plan.code
+        self.generator_a, self.generator_b = code.generator_a, code.generator_b
         self.is_plain = np.array(
-            [plan.code.plain_block(w) is not None for w in range(plan.code.active)], dtype=bool
+            [code.plain_block(share) is not None for share in range(code.n_shares)], dtype=bool
         )
 
     def fits(self, share: int, reply: Array) -> bool:

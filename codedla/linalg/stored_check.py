@@ -63,9 +63,9 @@ class StoredCheck:
                     s = self._s[rows]
                     left[i * grid.p + k, cols] += tile.T @ s
                     size[i * grid.p + k, cols] += abs(tile).T @ abs(s)
-        self._left = code.generator_a[: code.active] @ left
-        self._size = np.abs(code.generator_a[: code.active]) @ size
-        self._weights_b = code.generator_b[: code.active]
+        self._left = code.generator_a @ left
+        self._size = np.abs(code.generator_a) @ size
+        self._weights_b = code.generator_b
         terms = plan.shape[1] + self._rows.size + 2 * (grid.m + grid.p) + 16
         complex_arithmetic = plan.compute.kind == "c" or code.field == "complex"
         self._roundings = (4.0 if complex_arithmetic else 1.0) * terms

@@ -146,7 +146,7 @@ def verification_seconds(plan: Plan) -> float:
     """
     m, inner, n = plan.shape
     entries_a, entries_b = m * inner * plan.density[0], inner * n * plan.density[1]
-    columns: float = len(right_sides(plan.code.generator_b[: plan.code.active])[0])
+    columns: float = len(right_sides(plan.code.generator_b)[0])
     if plan.compute.kind in "iu":
         columns *= MODULAR_COLUMNS * MODULAR_COST
     # One more column for what rounding explains, and two more passes over B for its scales.
@@ -176,7 +176,9 @@ def _traffic_seconds(plan: Plan) -> float:
     m, inner, n = plan.shape
     rows, cols = -(-m // plan.grid.m), -(-n // plan.grid.n)
     entries = m * inner * plan.density[0] + 2 * inner * n * plan.density[1]
-    return plan.compute.itemsize * (entries + plan.code.active * rows * cols) / choose.BANDWIDTH
+    return (
+        plan.compute.itemsize * (entries + len(plan.code.shares) * rows * cols) / choose.BANDWIDTH
+    )
 
 
 def verify_product(
@@ -249,7 +251,7 @@ def _verify_modular(a: Checked, b: Checked, decoded: Array, rng: np.random.Gener
 
 def _divide(plan: Plan, a: Checked, b: Checked) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the shares that are compared exactly, and those that are compared up to rounding."""
-    shares = np.arange(plan.code.active)
+    shares = np.array(plan.code.shares)
     nobody = shares[:0]
     if plan.compute.kind in "iu":
         return shares, nobody
@@ -265,7 +267,7 @@ def _divide(plan: Plan, a: Checked, b: Checked) -> tuple[NDArray[np.intp], NDArr
     whole = np.ones(shares.size, dtype=bool)
     size = np.ones(shares.size)
     for generator in (plan.code.generator_a, plan.code.generator_b):
-        rows = generator[: shares.size]
+        rows = generator[shares]
         whole &= (rows == np.rint(rows.real)).all(axis=1)
         size *= np.abs(rows).sum(axis=1)
     # Integer operands are held in floating point only while 8 times any entry is exact.

@@ -178,9 +178,14 @@ class Master:
                 self._fall_silent(running, link, f"no sign of life for {SILENCE:g} s")
             link.overdue = False
         waiting = [link for link in self.links if link.gone is None]
+        several = job.collector.code.load > 1
         backoff = Backoff()
         while running.open:
             postponed.deliver()
+            if several:
+                # Whoever has answered one share goes on to its next.
+                more = (k for k in self.links if k.idle and job.collector.has_more(k.worker))
+                waiting += [k for k in more if k.gone is None and k not in waiting]
             # Late workers are handed this round's task as soon as they are free again.
             for link in [k for k in waiting if k.idle]:
                 waiting.remove(link)
@@ -253,7 +258,7 @@ class Master:
             if not collector.queue or not running.open:
                 return
             if link.idle and self._offer(running, link):
-                home = self.links[link.share]
+                home = self.links[collector.code.home(link.share)]
                 running.instruct(
                     Instruction.WAIT, link.worker, "redispatched", f"instead of {home}"
                 )

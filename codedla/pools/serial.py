@@ -54,7 +54,7 @@ class SerialPool(LocalPool):
             if plan.kill_after is not None or plan.hang_after is not None:
                 outcome.events.append(Event(0.0, "lost", worker, "injected"))
                 job.collector.lost(worker, "injected fault")
-            elif worker in job.shares:
+            elif job.collector.has_more(worker):
                 try:
                     ready.append((plan.start_task() + (plan.factor - 1.0), worker))
                 except RuntimeError as error:

@@ -100,15 +100,19 @@ class SimulatedPool(LocalPool):
             Virtual seconds; ``inf`` where the replies that ever come do not suffice.
         """
         self.check_open()
-        factors = np.array([plan.factor for plan in self.plans[: code.active]])
+        shares = np.array(code.shares)
+        homes = shares % code.n_workers
+        # Workers compute one share after the other.
+        tasks = 1 + shares // code.n_workers
+        factors = np.array([plan.factor for plan in self.plans])[homes]
         times = np.empty(rounds)
         for index in range(rounds):
-            arrivals = self.task_seconds * factors + self.drawn()[: code.active]
-            if type(code).decodable is Code.decodable:
+            arrivals = tasks * self.task_seconds * factors + self.drawn()[homes]
+            if code.counts:
                 # Any K replies suffice: the K-th arrival decides.
                 times[index] = np.partition(arrivals, code.threshold - 1)[code.threshold - 1]
                 continue
-            times[index] = _first_decodable(code, arrivals)
+            times[index] = _first_decodable(code, shares, arrivals)
         return times
 
     def drawn(self) -> NDArray[np.float64]:
@@ -124,14 +128,15 @@ class SimulatedPool(LocalPool):
         return drawn
 
 
-def _first_decodable(code: Code, arrivals: NDArray[np.float64]) -> float:
+def _first_decodable(code: Code, shares: NDArray[np.int64], arrivals: NDArray[np.float64]) -> float:
     """Return when the replies first suffice: by bisection, as more replies never do less."""
-    order = np.argsort(arrivals, kind="stable").tolist()
-    if not code.decodable(order):
+    order = np.argsort(arrivals, kind="stable")
+    arrived = shares[order].tolist()
+    if not code.decodable(arrived):
         return math.inf
 
     def decodes(count: int) -> bool:
-        return code.decodable(order[:count])
+        return code.decodable(arrived[:count])
 
-    count = bisect.bisect_left(range(len(order) + 1), True, key=decodes)
+    count = bisect.bisect_left(range(len(arrived) + 1), True, key=decodes)
     return float(arrivals[order[count - 1]])

@@ -135,8 +135,11 @@ class Simulation:
             pool.compute(job, share, worker, (a, b))
         began, _ = self._began.pop(worker)
         pool.note_span(self.outcome, worker, "compute", began, self.now, share)
-        self._free.append(worker)
         self._instruct(pool.hand_over(job, share, worker, self.outcome, self.now))
+        if self._open and self.collector.has_more(worker):
+            self._offer(worker, 0.0)  # it is awake: only the first share starts late
+        else:
+            self._free.append(worker)
 
     def _give_up(self) -> None:
         """Nothing will happen any more: who is silent now stays so."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,16 +18,17 @@ WAIT, FOLD, FINISH = Instruction.WAIT, Instruction.FOLD, Instruction.FINISH
 DROP, FAIL, AGAIN = Instruction.DROP, Instruction.FAIL, Instruction.REDISPATCH
 
 
-class Weak:
+class Weak(codes.Code):
     """Any 2 of 4 workers decode, but only sets that ``sharp`` holds are accurate."""
 
-    name, n_workers, threshold, grid = "weak", 4, 2, Grid(2, 1, 1)
+    name = "weak"
 
     def __init__(self, sharp=()):
+        super().__init__(4, Grid(2, 1, 1))
         self.sharp = {frozenset(s) for s in sharp}
 
-    def needs(self, grid):
-        return 2
+    def _generators(self):
+        return np.ones((4, 2)), np.ones((4, 1))
 
     def decodable(self, responders):
         return len(set(responders)) >= 2
