@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shutil
 import textwrap
 from typing import Any
@@ -30,46 +31,78 @@ def run(args: argparse.Namespace) -> int:
     import codedla.codes  # noqa: F401  enters the codes into the table
     from codedla.codes import registry
 
-    rows = registry.table()
-    if args.name is not None:
-        registry.get(args.name)
-        rows = [row for row in rows if row["name"] == args.name]
+    if args.name is None:
+        rows = registry.table()
+        print(json.dumps(rows, indent=2) if args.json else _table(rows))
+        return 0
+    code = registry.get(args.name)
+    (row,) = (row for row in registry.table() if row["name"] == args.name)
+    about = registry.describe(code)
     if args.json:
-        print(json.dumps(rows, indent=2))
-    elif args.name is not None:
-        print(_in_full(rows[0]))
+        print(json.dumps([{**row, "description": about}], indent=2))
     else:
-        print(_table(rows))
+        print(f"{_in_full(row)}\n\n{_plain(about)}")
     return 0
 
 
+def _width(most: int) -> int:
+    return min(shutil.get_terminal_size((most, 24)).columns, most)
+
+
 def _table(rows: list[dict[str, Any]]) -> str:
-    heads = ("name", "operation", "field", "systematic", "exact", "threshold")
+    heads = ("name", "operation", "field", "kind", "example", "replies needed")
     cells = [
         (
             row["name"],
             row["operation"],
             row["field"],
-            "yes" if row["systematic"] else "no",
-            "no" if row["approximate"] else "yes",
-            row["threshold"],
+            _kind(row),
+            "{threshold} of {workers}, {blocks}".format(**row["example"]),
+            row["threshold_formula"],
         )
-        for row in rows
+        for row in sorted(rows, key=lambda row: row["operation"])
     ]
     widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)][:-1]
-    lines = [heads, *cells]
+    room = max(20, _width(140) - sum(widths) - 2 * len(widths))
     table = "\n".join(
-        "  ".join([*(c.ljust(w) for c, w in zip(line, widths, strict=False)), line[-1]])
-        for line in lines
+        "  ".join(
+            [
+                *(c.ljust(w) for c, w in zip(line, widths, strict=False)),
+                textwrap.shorten(line[-1], room, placeholder=" ..."),
+            ]
+        )
+        for line in (heads, *cells)
     )
-    return f"{table}\n\n'codedla codes NAME' prints citation and weakness."
+    return (
+        f"{table}\n\n{len(rows)} codes; example: replies needed, workers, blocks of C (inner "
+        "blocks in the middle).\n'codedla codes NAME' prints everything about one."
+    )
+
+
+def _kind(row: dict[str, Any]) -> str:
+    words = [key for key in ("systematic", "approximate") if row[key]]
+    return ", ".join(words) or "-"
 
 
 def _in_full(row: dict[str, Any]) -> str:
-    width = min(shutil.get_terminal_size((100, 24)).columns, 100)
+    example = row["example"]
+    shown = {
+        "name": row["name"],
+        "operation": row["operation"],
+        "threshold": row["threshold"],
+        "survives": f"{example['tolerates']} lost workers in that example",
+        "field": row["field"],
+        "systematic": row["systematic"],
+        "approximate": row["approximate"],
+        "may cut": _cuts(row["splits"]),
+        "nodes": row["nodes"] or "none to choose",
+        "citation": row["citation"],
+        "weakness": row["weakness"],
+    }
+    width = _width(100)
     text = []
-    for key, value in row.items():
-        if isinstance(value, (list, tuple)):
+    for key, value in shown.items():
+        if isinstance(value, list):
             value = ", ".join(map(str, value))
         elif isinstance(value, bool):
             value = "yes" if value else "no"
@@ -79,3 +112,16 @@ def _in_full(row: dict[str, Any]) -> str:
             )
         )
     return "\n".join(text)
+
+
+def _cuts(splits: list[str]) -> str:
+    names = {"m": "rows of A (m)", "p": "inner dimension (p)", "n": "columns of B (n)"}
+    return ", ".join(names[dimension] for dimension in splits) or "nothing"
+
+
+def _plain(text: str) -> str:
+    """The text without the marks that only a renderer of reStructuredText needs."""
+    text = re.sub(r":\w+:`~?([^`]*)`", r"\1", text)
+    text = re.sub(r"^( *)\.\. math:: *", r"\1    ", text, flags=re.MULTILINE)
+    text = re.sub(r"\*\*(.+?)\*\*", r"\1", text, flags=re.DOTALL)
+    return text.replace("``", "")

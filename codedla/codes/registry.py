@@ -8,15 +8,19 @@ Third parties register at run time in the same way, after ``import codedla.codes
 
 from __future__ import annotations
 
+import inspect
+import sys
 from typing import Any, TypeVar
 
 from codedla.blocks import Grid
 from codedla.codes.base import Code
 from codedla.errors import UsageError
 
-__all__ = ["available", "get", "register", "table", "unregister"]
+__all__ = ["available", "describe", "example", "get", "register", "table", "unregister"]
 
 _CODES: dict[str, type[Code]] = {}
+_SIZES = (2, 4, 3, 1)  # blocks a dimension of an example, in the order they are tried
+_WORKERS = 100
 _STATED = ("name", "operation", "threshold_formula", "field", "citation", "weakness")
 
 CodeClass = TypeVar("CodeClass", bound=type[Code])
@@ -75,19 +79,68 @@ def table() -> list[dict[str, Any]]:
     return [_entry(code) for code in _CODES.values()]
 
 
+def example(code: type[Code]) -> Code:
+    """Return a small instance of a family: two blocks a dimension, two losses if it can.
+
+    Raises
+    ------
+    UsageError
+        No small grid on less than a hundred workers is one of the family's.
+    """
+    for size in _SIZES:
+        grid = Grid(*(size if d in code.splits else 1 for d in ("m", "p", "n")))
+        enough = [n for n in range(1, _WORKERS) if code.survives(n, grid) >= 0]
+        for workers in _candidates(code, grid, enough):
+            try:
+                return code(workers, grid)
+            except UsageError:
+                continue  # a rule of the family's own, such as a power of two
+    raise UsageError(f"code {code.name} has no example with up to {max(_SIZES)} blocks a dimension")
+
+
+def describe(code: type[Code]) -> str:
+    """Return what a family says about itself: the text at the top of its file, else of its class.
+
+    In reStructuredText, without indentation; "" if it says nothing.
+    """
+    own = inspect.cleandoc(code.__doc__ or "")
+    # Of a file with several codes, or of a notebook, the first lines need not be about this one.
+    alone = sum(other.__module__ == code.__module__ for other in _CODES.values()) == 1
+    module = sys.modules.get(code.__module__)
+    top = inspect.cleandoc(getattr(module, "__doc__", None) or "")
+    if not top or code.__module__ == "__main__":
+        return own
+    return top if alone else f"{own}\n\n{top}".strip()
+
+
+def _candidates(code: type[Code], grid: Grid, enough: list[int]) -> list[int]:
+    """Numbers of workers for an example: those with two spare ones, or losses, first."""
+    two = [n for n in enough if code.survives(n, grid) >= 2]
+    return [*two, *(n for n in enough if n >= enough[0] + 2), *enough]
+
+
 def _entry(code: type[Code]) -> dict[str, Any]:
-    grid = Grid(*(2 if d in code.splits else 1 for d in ("m", "p", "n")))
-    workers = next(n for n in range(1, 64) if code.survives(n, grid) >= 0)
-    example = code(workers + 2, grid)
+    shown = example(code)
+    numbers = {
+        "blocks": str(shown.blocks),
+        "workers": shown.n_workers,
+        "threshold": shown.threshold,
+        "tolerates": shown.tolerates,
+    }
+    what = "replies" if shown.load == 1 else f"of {len(shown.shares)} shares"
     return {
         "name": code.name,
         "operation": code.operation,
-        "threshold": f"{code.threshold_formula} (e.g. blocks {grid} on {example.n_workers} "
-        f"workers: {example.threshold} replies)",
-        "field": code.field,
-        "systematic": code.systematic,
-        "approximate": code.approximate,
+        "threshold": f"{code.threshold_formula} (e.g. blocks {shown.blocks} on "
+        f"{shown.n_workers} workers: {shown.threshold} {what})",
+        "threshold_formula": code.threshold_formula,
+        "example": numbers,
+        # Of the default nodes; others may differ.
+        "field": shown.field,
+        "systematic": shown.systematic,
+        "approximate": shown.approximate,
         "citation": code.citation,
         "weakness": code.weakness,
         "nodes": list(code.node_choices),
+        "splits": list(code.splits),
     }
