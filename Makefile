@@ -66,7 +66,7 @@ bench: $(VENV)/.dev  ## run all benchmarks (ten minutes; JSON in this directory)
 	@for script in $(filter-out $(wildcard benchmarks/_*.py),$(wildcard benchmarks/*.py)); do \
 	  echo "== $$script"; $(PY) "$$script" || exit 1; done
 
-docs: $(VENV)/.dev  ## check the links of all pages and render them to build/docs
+docs: $(VENV)/.dev  ## check all links; pages and a page for every code to build/docs
 	$(PY) docs/build.py build/docs
 
 clean:  ## remove everything that was made here

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from codedla.blocks import Grid
-from codedla.codes import Code, available, error_estimate, get
+from codedla.codes import Code, available, error_estimate, get, registry
 from codedla.errors import NotDecodable, UsageError
 
 SEED = 86_311
@@ -130,7 +130,7 @@ def case_of(code: str, nodes: str | None) -> str | None:
 
 def inexact(name: str) -> bool:
     """Tell whether a code computes in floating-point numbers."""
-    return get(name).field in ("real", "complex")
+    return registry.example(get(name)).field in ("real", "complex")
 
 
 def grids_near(family: type[Code], k: int) -> list[Grid]:
