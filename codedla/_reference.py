@@ -21,6 +21,7 @@ __all__ = [
     "addresses",
     "barycentric_weights",
     "combine",
+    "combine_mod",
     "fold",
     "leja_order",
     "parker_traub_inverse",
@@ -105,6 +106,41 @@ def combine(
     for start in range(0, columns, width):
         part = (..., slice(start, start + width))
         _combine_tile(W, [b[part] for b in ins], [o[part] for o in outs], accumulate)
+
+
+def combine_mod(
+    W: Array,
+    ins: Sequence[Array],
+    outs: Sequence[Array],
+    p: float,
+    accumulate: bool,
+    isa: int,
+    first: int,
+    last: int,
+) -> None:
+    """As :func:`combine` on float64 integers; the outputs become balanced residues modulo ``p``.
+
+    Parameters
+    ----------
+    W : ndarray (n_out, n_in), float64
+    ins, outs : sequences of float64 ndarrays, 1-D or 2-D, of one shape
+    p : float
+        A whole number.
+    accumulate : bool
+        Add to the outputs before they are reduced.
+    isa : int
+        Ignored.
+    first, last : int
+        Columns of the last axis to work on.
+    """
+    combine(W, ins, outs, accumulate, isa, first, last)
+    high = p // 2
+    for out in outs:
+        part = out[..., first:last]
+        part -= np.rint(part / p) * p
+        # The quotient was rounded: residues next to p/2 may be on the other side.
+        part[part > high] -= p
+        part[part < high - p + 1] += p
 
 
 def fold(accs: Sequence[Array], w: Array, block: Array, isa: int, first: int, last: int) -> None:

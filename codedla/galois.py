@@ -4,7 +4,7 @@ Elements of GF(p) are int64 residues ``0 .. p - 1``; ``p < 2**31`` keeps every p
 them inside int64. Matrix products go through the floating-point BLAS on *balanced* residues
 ``-p/2 < x < p/2``: a sum of ``inner`` products is exact while
 
-.. math:: \mathrm{inner} \cdot \lfloor p/2 \rfloor^2 < 2^{53},
+.. math:: \mathrm{inner} \cdot \lfloor p/2 \rfloor^2 + 2 p < 2^{53},
 
 and longer sums are cut. An integer whose residues modulo several primes are known is put together
 again by the Chinese remainder theorem, modulo 2**64 or in full.
@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from codedla import kernels
 from codedla.errors import UsageError
 
 __all__ = [
@@ -114,18 +115,24 @@ def largest_prime(inner: int) -> int:
     UsageError
         Not even residues modulo 3 can be summed.
     """
-    half = math.isqrt((EXACT - 1) // max(1, operator.index(inner)))
-    if half < 1:
-        raise UsageError(
-            f"sums of products are exact in float64 up to 2**53 terms; got {inner}; "
-            "cut the inner dimension"
-        )
-    return primes_below(min(2 * half + 2, LARGEST), 1)[0]
+    inner = max(1, operator.index(inner))
+    limit = min(2 * math.isqrt(EXACT // inner) + 2, LARGEST)
+    while limit > 3:
+        (limit,) = primes_below(limit, 1)
+        if longest_sum(limit) >= inner:
+            return limit
+    raise UsageError(
+        f"sums of products are exact in float64 up to 2**53 terms; got {inner}; "
+        "cut the inner dimension"
+    )
 
 
 def longest_sum(p: int) -> int:
-    """Return how many products of balanced residues modulo ``p`` may be summed in float64."""
-    return (EXACT - 1) // max(1, p // 2) ** 2
+    """Return how many products of balanced residues modulo ``p`` may be summed in float64.
+
+    Their sum stays below ``2**53 - 2 * p``, as its reduction asks for.
+    """
+    return (EXACT - 1 - 2 * p) // (p // 2) ** 2
 
 
 def balance(values: Floats, p: int) -> Floats:
@@ -134,21 +141,16 @@ def balance(values: Floats, p: int) -> Floats:
     Parameters
     ----------
     values : ndarray, float64
-        Integers of magnitude below ``2**53 - p``.
+        Integers of magnitude below ``2**53 - 2 * p``, 1-D or 2-D.
     p : int
+        Below 2**27.
 
     Returns
     -------
     ndarray
         ``values``.
     """
-    quotient = np.rint(values / p)
-    quotient *= p
-    values -= quotient
-    # The quotient was rounded, so residues next to p/2 may have ended up on the other side.
-    half = p // 2
-    values[values > half] -= p
-    values[values < half - p + 1] += p
+    kernels.combine_mod(np.ones((1, 1)), [values], [values], p)
     return values
 
 
@@ -258,7 +260,7 @@ class Field:
             low = self._chunked(left - upper * base, right, (EXACT - 1) // (half * base))
             high = self._chunked(upper, right, (EXACT - 1) // (half * base))
             return np.asarray((high * base + low) % self.p)
-        return self._chunked(left, right, longest_sum(self.p))
+        return self._chunked(left, right, max(1, longest_sum(self.p)))
 
     def _chunked(self, left: Floats, right: Floats, most: int) -> Integers:
         """Multiply with at most ``most`` terms to a sum, and reduce in between."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import os
 import threading
 import warnings
@@ -29,6 +30,7 @@ __all__ = [
     "available_instruction_sets",
     "barycentric_weights",
     "combine",
+    "combine_mod",
     "fold",
     "instruction_set",
     "leja_order",
@@ -290,6 +292,67 @@ def combine(
 
     def kernel(ins: list[Array], outs: list[Array], first: int, last: int) -> None:
         _blocks.combine(W, ins, outs, accumulate, isa, first, last)
+
+    _run(kernel, ins, outs, fresh=not accumulate, in_place=len(outs) == 1, threads=threads)
+
+
+def combine_mod(
+    W: ArrayLike,
+    ins: Sequence[Array],
+    outs: Sequence[Array],
+    p: int,
+    *,
+    accumulate: bool = False,
+    threads: int = 1,
+) -> None:
+    """Linear combinations of blocks modulo ``p``, reduced once for each output.
+
+    Parameters
+    ----------
+    W : array_like (n_out, n_in)
+        Integers of magnitude ``p // 2`` or less.
+    ins : sequence of n_in ndarrays, float64
+        Blocks as of :func:`combine`, holding integers of magnitude ``p // 2`` or less.
+    outs : sequence of n_out ndarrays, float64
+        Balanced residues ``-p/2 < x < p/2`` (0 and 1 modulo 2); memory as of :func:`combine`.
+    p : int
+        At least 2.
+    accumulate : bool, optional
+        Add to the outputs, which hold balanced residues, instead of replacing them.
+    threads : int, optional
+
+    Raises
+    ------
+    UsageError
+        A sum could exceed what float64 holds exactly, or a rule of :func:`combine` is broken.
+
+    Notes
+    -----
+    ``outs[i] = sum_j W[i, j] * ins[j] mod p``, exact because ``n_in * (p // 2)**2 + 2 * p < 2**53``.
+    Larger inputs do no harm while all sums stay below ``2**53 - 2 * p``: so blocks are reduced
+    in place, with ``W = [[1]]``.
+    """
+    ins, outs = layouts.as_list("ins", ins), layouts.as_list("outs", outs)
+    like = np.empty(outs[0].shape if outs and isinstance(outs[0], np.ndarray) else 0)
+    layouts.check_blocks("outs", outs, like)
+    if outs:
+        layouts.check_blocks("ins", ins, like)
+    weights = layouts.check_weights("W", W, (len(outs), len(ins)), False)
+    p = operator.index(p)
+    if p < 2 or len(ins) * (p // 2) ** 2 + 2 * p >= 2**53:
+        raise UsageError(
+            f"sums of {len(ins)} products modulo p are exact for 2 <= p and {len(ins)} * "
+            f"(p // 2)**2 + 2 * p < 2**53; got p={p}; use a smaller prime or fewer blocks"
+        )
+    if not (np.abs(weights) <= p // 2).all() or not (weights == np.rint(weights)).all():
+        raise UsageError(
+            f"W must hold balanced residues, integers of at most {p // 2}; got "
+            f"{weights.ravel()[:3]} ...; reduce them with codedla.galois.Field.balanced"
+        )
+    isa = _isa()
+
+    def kernel(ins: list[Array], outs: list[Array], first: int, last: int) -> None:
+        _blocks.combine_mod(weights, ins, outs, float(p), accumulate, isa, first, last)
 
     _run(kernel, ins, outs, fresh=not accumulate, in_place=len(outs) == 1, threads=threads)
 

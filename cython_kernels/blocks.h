@@ -156,20 +156,21 @@ static int cdla_best_isa(void)
     return CDLA_BASELINE;
 }
 
-/* `single`: the blocks hold float (or float complex) instead of double. */
+/* `single`: the blocks hold float (or float complex) instead of double. `modulus`, of real double
+ * blocks only: reduce the outputs to balanced residues; 0: do not. */
 static int cdla_combine(int isa, int single, ptrdiff_t n_out, ptrdiff_t k, const double *W,
                         int is_complex, const char **ins, const ptrdiff_t *in_strides,
                         char **outs, const ptrdiff_t *out_strides, ptrdiff_t rows, ptrdiff_t n,
-                        int accumulate, int stream)
+                        int accumulate, int stream, double modulus)
 {
     const int mode = accumulate ? CDLA_ADD : stream ? CDLA_STREAM : CDLA_STORE;
     if (n_out == 0 || rows == 0 || n == 0)
         return 0;
     if (single)
         return CDLA_CHOOSE(isa, combine, f32)(n_out, k, W, is_complex, ins, in_strides, outs,
-                                              out_strides, rows, n, mode);
+                                              out_strides, rows, n, mode, 0);
     return CDLA_CHOOSE(isa, combine, f64)(n_out, k, W, is_complex, ins, in_strides, outs,
-                                          out_strides, rows, n, mode);
+                                          out_strides, rows, n, mode, modulus);
 }
 
 static void cdla_fold(int isa, int single, ptrdiff_t s, const double *w, int is_complex,

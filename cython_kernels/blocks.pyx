@@ -1,4 +1,4 @@
-"""Kernels on blocks: combine, fold, stream_copy.
+"""Kernels on blocks: combine, combine_mod, fold, stream_copy.
 
 Nothing is checked here; ``codedla.kernels`` is the door. Blocks are aligned arrays of one shape
 and one type (float32, float64, complex64, complex128), 1-D or 2-D, with a contiguous last axis.
@@ -14,7 +14,8 @@ cdef extern from "blocks.h" nogil:
     int cdla_combine(
         int isa, int single, ptrdiff_t n_out, ptrdiff_t k, const double *W, int is_complex,
         const char **ins, const ptrdiff_t *in_strides, char **outs,
-        const ptrdiff_t *out_strides, ptrdiff_t rows, ptrdiff_t n, int accumulate, int stream)
+        const ptrdiff_t *out_strides, ptrdiff_t rows, ptrdiff_t n, int accumulate, int stream,
+        double modulus)
     void cdla_fold(
         int isa, int single, ptrdiff_t s, const double *w, int is_complex, const char *block,
         ptrdiff_t block_stride, char **accs, const ptrdiff_t *acc_strides, ptrdiff_t rows,
@@ -114,7 +115,35 @@ def combine(
         failed = cdla_combine(
             isa, shape.single, n_out, k, weights, complex_weights, <const char **>source.address,
             source.stride, target.address, target.stride, shape.rows, shape.reals, accumulate,
-            stream)
+            stream, 0)
+    if failed:
+        raise MemoryError(f"no memory to pack {n_out} x {k} weights and a tile of {k} blocks")
+
+
+def combine_mod(
+    cnp.ndarray W,          # IN  (n_out, n_in) float64, C order
+    list ins,               # IN  float64
+    list outs,              # OUT, INOUT when accumulating
+    double p,
+    bint accumulate,
+    int isa,
+    Py_ssize_t first,
+    Py_ssize_t last,
+):
+    """As combine, and outputs are reduced to balanced residues modulo p while they are near."""
+    cdef Py_ssize_t n_out = len(outs), k = len(ins)
+    if n_out == 0:
+        return
+    cdef Shape shape = shape_of(outs[0], first, last)
+    cdef Pointers source = Pointers(ins, shape.offset)
+    cdef Pointers target = Pointers(outs, shape.offset)
+    cdef const double *weights = <const double *>cnp.PyArray_DATA(W)
+    cdef int failed
+    with nogil:
+        # Streaming stores would send the sums away before they are reduced.
+        failed = cdla_combine(
+            isa, 0, n_out, k, weights, 0, <const char **>source.address, source.stride,
+            target.address, target.stride, shape.rows, shape.reals, accumulate, 0, p)
     if failed:
         raise MemoryError(f"no memory to pack {n_out} x {k} weights and a tile of {k} blocks")
 

@@ -37,6 +37,34 @@ static inline CODE NAME(vec) NAME(times_i)(NAME(vec) v)
 #endif
 }
 
+typedef __typeof__((NAME(vec)){0} > (NAME(vec)){0}) NAME(mask);
+
+/* n integers, below 2^53 - 2 p in magnitude, become balanced residues modulo p: -p/2 < x < p/2. */
+static CODE void NAME(reduce)(REAL *q, ptrdiff_t n, double modulus)
+{
+    const REAL p = (REAL)modulus, inverse = 1 / p, high = (REAL)(int64_t)(modulus / 2);
+    const REAL low = high - p + 1;
+    const REAL round = (REAL)6755399441055744.0; /* 1.5 * 2^52: what is added has no fraction */
+    const NAME(vec) zero = {0}, period = zero + p, most = zero + high, least = zero + low;
+    /* Quotients beyond 2^51 are rounded to even numbers first. */
+    for (int passes = modulus < 4 ? 2 : 1; passes; passes--) {
+        ptrdiff_t t = 0;
+        for (; t + LANES <= n; t += LANES) {
+            NAME(vec) v = NAME(load)(q + t);
+            v -= ((v * inverse + round) - round) * p;
+            /* The quotient was rounded: residues next to p/2 may be on the other side. */
+            v -= (NAME(vec))((NAME(mask))period & (v > most));
+            v += (NAME(vec))((NAME(mask))period & (v < least));
+            NAME(store)(q + t, v);
+        }
+        for (; t < n; t++) {
+            REAL v = q[t];
+            v -= ((v * inverse + round) - round) * p;
+            q[t] = v > high ? v - p : v < low ? v + p : v;
+        }
+    }
+}
+
 /* One panel of `rows` real output rows, one chunk of columns, all k inputs.
  *
  * source: CDLA_DIRECT reads the chunk from the blocks, CDLA_PACKING does so and leaves a copy in
@@ -142,6 +170,7 @@ typedef struct {
     ptrdiff_t real_rows;  /* outputs, twice that for complex weights */
     int is_complex;
     int panels;
+    double modulus;       /* outputs are reduced modulo this; 0: not at all */
     ptrdiff_t tile;       /* chunks of one tile */
     REAL *weights;        /* panel after panel, [input][row of the panel] */
     REAL *packed;         /* tile x k x CHUNK */
@@ -183,6 +212,9 @@ static CODE void NAME(tile)(const NAME(job) *job, const REAL *const *ins, REAL *
                                    panel_outs, mode);
         }
     }
+    if (job->modulus > 0)
+        for (ptrdiff_t i = 0; i < job->real_rows / step; i++)
+            NAME(reduce)(outs[i] + t, chunks * CHUNK, job->modulus);
 }
 
 /* Fewer columns than a chunk: padded copies in, scratch out, then the columns that count. */
@@ -210,6 +242,8 @@ static CODE void NAME(edge)(const NAME(job) *job, const REAL *const *ins, REAL *
                 q[x] += line[x];
         else
             memcpy(q, line, (size_t)width * sizeof(REAL));
+        if (job->modulus > 0)
+            NAME(reduce)(q, width, job->modulus);
     }
 }
 
@@ -271,9 +305,10 @@ static CODE void NAME(pack_weights)(const NAME(job) *job, const double *W)
 static CODE int NAME(combine)(ptrdiff_t n_out, ptrdiff_t k, const double *W, int is_complex,
                               const char **ins, const ptrdiff_t *in_strides, char **outs,
                               const ptrdiff_t *out_strides, ptrdiff_t rows, ptrdiff_t n,
-                              int mode)
+                              int mode, double modulus)
 {
     NAME(job) job;
+    job.modulus = modulus;
     job.k = k;
     job.is_complex = is_complex;
     job.real_rows = is_complex ? 2 * n_out : n_out;

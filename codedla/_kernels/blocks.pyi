@@ -15,5 +15,15 @@ def combine(
     first: int,
     last: int,
 ) -> None: ...
+def combine_mod(
+    W: Array,
+    ins: list[Array],
+    outs: list[Array],
+    p: float,
+    accumulate: bool,
+    isa: int,
+    first: int,
+    last: int,
+) -> None: ...
 def fold(accs: list[Array], w: Array, block: Array, isa: int, first: int, last: int) -> None: ...
 def stream_copy(ins: list[Array], outs: list[Array], isa: int, first: int, last: int) -> None: ...
