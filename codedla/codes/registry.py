@@ -56,17 +56,17 @@ def unregister(name: str) -> None:
 
 
 def get(name: str) -> type[Code]:
-    """Return the code family called ``name``.
+    """Return the code family called ``name``, or its variant ``name:parameter``.
 
     Raises
     ------
     UsageError
         There is none; the message lists the names there are.
     """
-    try:
-        return _CODES[name]
-    except KeyError:
-        raise UsageError(f"unknown code {name!r}; the codes are {', '.join(available())}") from None
+    family, colon, parameter = name.partition(":")
+    if family not in _CODES:
+        raise UsageError(f"unknown code {name!r}; the codes are {', '.join(available())}")
+    return _CODES[family].variant(parameter) if colon else _CODES[family]
 
 
 def available() -> list[str]:
@@ -108,7 +108,7 @@ def describe(code: type[Code]) -> str:
     alone = sum(other.__module__ == code.__module__ for other in _CODES.values()) == 1
     module = sys.modules.get(code.__module__)
     top = inspect.cleandoc(getattr(module, "__doc__", None) or "")
-    if not top or code.__module__ == "__main__":
+    if not top or code.__module__ == "__main__" or getattr(module, code.__name__, None) is not code:
         return own
     return top if alone else f"{own}\n\n{top}".strip()
 
