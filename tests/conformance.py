@@ -182,6 +182,7 @@ def check_round_trip(code: Code, shape: tuple[int, int, int] = (7, 5, 9)) -> Non
         error = np.linalg.norm(C - expected) / np.linalg.norm(expected)
         # Of so few numbers the error scatters more than of the matrices of benchmarks/accuracy.py.
         allowed = 20 * error_estimate(alpha, np.finfo(float).eps, scale)
+        allowed += code.method_error * scale
         assert error <= allowed, f"{describe(code)}: error {error:.1e} from {survivors}"
     assert np.array_equal(A, before[0]) and np.array_equal(B, before[1])
 
@@ -362,6 +363,12 @@ def check_deterministic(code: Code) -> None:
     assert code.worst_amplification() == twin.worst_amplification()
 
 
+def check_method_error(code: Code) -> None:
+    """Only approximate codes are wrong without rounding, and they say by how much."""
+    assert code.method_error >= 0 and math.isfinite(code.method_error)
+    assert code.approximate or code.method_error == 0, describe(code)
+
+
 def check_integral(code: Code) -> None:
     """A code that claims to be integral has coefficients and weights -1, 0, 1 only."""
     if not code.integral:
@@ -435,6 +442,7 @@ OBJECT_CHECKS = (
     check_worst,
     check_deterministic,
     check_integral,
+    check_method_error,
 )
 CLASS_CHECKS = (check_refusals, check_grids, check_table)
 

@@ -98,6 +98,8 @@ class Code(abc.ABC):
     systematic: bool = False
     integral: bool = False
     """All coefficients are -1, 0 or 1: wrap-around integers decode exactly."""
+    method_error: float = 0.0
+    """Error without any rounding, at most this times ``||A||_F ||B||_F``; 0 unless approximate."""
     stack: tuple[int, int, int] = (1, 1, 1)
     """Sub-blocks of a share of A (``u x q``), of a share of B (``q x v``) and so of a reply."""
     load: int = 1
