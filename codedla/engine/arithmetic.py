@@ -41,7 +41,7 @@ def combine(
     if outputs[0].dtype.kind not in "iu":
         kernels.combine(weights, list(inputs), list(outputs), accumulate=accumulate)
         return
-    whole = np.rint(np.asarray(weights).real).astype(outputs[0].dtype)
+    whole = _integers(weights, outputs[0].dtype)
     for row, out in zip(whole, outputs, strict=True):
         if not accumulate:
             out[...] = 0
@@ -57,5 +57,11 @@ def fold(accumulators: Sequence[Array], weights: Array, block: Array) -> None:
     if block.dtype.kind not in "iu":
         kernels.fold(list(accumulators), weights, block)
         return
-    for weight, out in zip(np.rint(np.asarray(weights).real), accumulators, strict=True):
-        out += np.asarray(weight).astype(block.dtype) * block
+    for weight, out in zip(_integers(weights, block.dtype), accumulators, strict=True):
+        out += weight * block
+
+
+def _integers(weights: Array, dtype: np.dtype) -> Array:
+    """Return weights as integers; those that are integers already keep all of their bits."""
+    array = np.asarray(weights)
+    return (array if array.dtype.kind in "iu" else np.rint(array.real)).astype(dtype)

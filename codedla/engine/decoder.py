@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from codedla.blocks import Split
 from codedla.codes.base import Code
+from codedla.codes.exact import ExactCode
 from codedla.engine import arithmetic
 
 __all__ = ["Decoder", "DenseDecoder", "StreamingDecoder", "SystematicDecoder", "make_decoder"]
@@ -117,7 +118,18 @@ class Decoder(ABC):
         for (rows, cols), positions in groups.items():
             cropped = [source[:rows, :cols] for source in sources]
             outputs = [self.block(indices[position]) for position in positions]
-            _combine_into(np.asarray(weights)[positions], cropped, outputs)
+            self._combine(np.asarray(weights)[positions], cropped, outputs)
+
+    def _combine(
+        self,
+        weights: Array,
+        sources: Sequence[Array],
+        outputs: Sequence[Array],
+        *,
+        accumulate: bool = False,
+    ) -> None:
+        """Write ``outputs (+)= weights @ sources``; other than in floats for exact codes."""
+        _combine_into(weights, sources, outputs, accumulate=accumulate)
 
 
 class SystematicDecoder(Decoder):
@@ -200,7 +212,7 @@ class SystematicDecoder(Decoder):
             residuals = [self._residuals[t][:rows, :cols] for t in parities]
             blocks = [self.block(index) for index in members]
             weights = -self.code.generator[np.ix_(parities, members)]
-            arithmetic.combine(weights, blocks, residuals, accumulate=True)
+            self._combine(weights, blocks, residuals, accumulate=True)
 
     def finish(self, responders: Iterable[int]) -> None:
         """Recover what is missing; see :class:`Decoder`."""
@@ -214,7 +226,8 @@ class SystematicDecoder(Decoder):
             self._fold(parities, self._backlog)
         self._backlog = []
         for share in parities:
-            arithmetic.fold([self._residuals[share]], np.ones(1), self.target(share))
+            unit = np.ones((1, 1))
+            self._combine(unit, [self.target(share)], [self._residuals[share]], accumulate=True)
         columns = [survivors.index(w) for w in parities]
         weights = self.code.weights(survivors)[np.ix_(missing, columns)]
         self._combine_outputs(weights, [self._residuals[w] for w in parities], missing)
@@ -292,6 +305,11 @@ class StreamingDecoder(Decoder):
 
 def make_decoder(code: Code, output: Array, dtype: np.dtype) -> Decoder:
     """Return the cheapest decoder that the code allows."""
+    if isinstance(code, ExactCode):
+        # They derive from the decoders here.
+        from codedla.engine.exact_decoder import make_exact_decoder
+
+        return make_exact_decoder(code, output, dtype)
     if code.systematic and any(code.plain_block(w) is not None for w in code.shares):
         return SystematicDecoder(code, output, dtype)
     one = code.grid.outputs == 1 and len(code.shares) == code.n_workers
@@ -300,16 +318,19 @@ def make_decoder(code: Code, output: Array, dtype: np.dtype) -> Decoder:
     return DenseDecoder(code, output, dtype)
 
 
-def _combine_into(weights: Array, sources: Sequence[Array], outputs: Sequence[Array]) -> None:
+def _combine_into(
+    weights: Array, sources: Sequence[Array], outputs: Sequence[Array], *, accumulate: bool = False
+) -> None:
     """Combine, also from complex replies into a real output (the imaginary parts cancel)."""
     if not outputs or outputs[0].size == 0:
         return
     same = outputs[0].dtype == sources[0].dtype
     if same and outputs[0].strides[1] == outputs[0].itemsize:
-        arithmetic.combine(weights, sources, outputs)
+        arithmetic.combine(weights, sources, outputs, accumulate=accumulate)
         return
     rows, cols = outputs[0].shape
     for row, out in zip(weights, outputs, strict=True):
         whole = arithmetic.empty((rows, cols), sources[0].dtype)
         arithmetic.combine(row[None, :], sources, [whole])
-        out[...] = whole if out.dtype.kind == whole.dtype.kind else whole.real
+        part = whole if out.dtype.kind == whole.dtype.kind else whole.real
+        out[...] = out + part if accumulate else part

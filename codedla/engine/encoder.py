@@ -93,9 +93,13 @@ class DenseEncoder:
                     sources.append(view)
                     used.append(u)
             if used:
-                arithmetic.combine(np.asarray(weights)[used][None, :], sources, [target])
+                self._add_up(np.asarray(weights)[used][None, :], sources, target)
             else:
                 target[...] = 0
+
+    def _add_up(self, weights: Array, sources: list[Array], target: Array) -> None:
+        """Write ``target = weights @ sources``; other than in floats for exact codes."""
+        arithmetic.combine(weights, sources, [target])
 
     def _position(self, block: int) -> tuple[int, int]:
         if self.transposed:
@@ -149,7 +153,9 @@ class SparseEncoder:
         data, rows, cols = [], [], []
         if self.dtype.kind in "iu":
             # Integer weights, because int64 times float64 rounds to 53 bits.
-            weights = np.rint(np.asarray(weights).real).astype(self.dtype)
+            array = np.asarray(weights)
+            whole = array if array.dtype.kind in "iu" else np.rint(array.real)
+            weights = whole.astype(self.dtype)
         for u, weight in enumerate(weights):
             if weight != 0:
                 part = self.plain(u).tocoo()

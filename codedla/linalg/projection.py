@@ -398,7 +398,8 @@ class Modular(Projected):
         super().__init__(partition, shares)
         self.r = random_integers(rng, partition.cols.size)
         self.weights_a, self.weights_b = (
-            np.rint(weights.real).astype(np.int64) for weights in (self.weights_a, self.weights_b)
+            (weights if weights.dtype.kind == "i" else np.rint(weights.real)).astype(np.int64)
+            for weights in (self.weights_a, self.weights_b)
         )
 
     def steps(self) -> Iterator[bool]:
