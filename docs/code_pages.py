@@ -181,19 +181,17 @@ def code_page(name: str, rows: Sequence[Row], source: str, figure: str) -> tuple
         Link of the picture.
     """
     code = registry.get(name)
-    (entry,) = (entry for entry in registry.table() if entry["name"] == name)
+    entry = registry.entry(code)
     module = sys.modules[code.__module__]
     file = Path(module.__file__ or "")
     where = str(file.relative_to(ROOT)) if file.is_relative_to(ROOT) else file.name
     text, faults = rendered(registry.describe(code), where)
     first = re.sub(r"``", "", (code.__doc__ or "").strip().split("\n\n")[0])
-    example = entry["example"]
     facts = {
         "operation": entry["operation"],
         "may cut": ", ".join(entry["splits"]),
-        "replies needed": entry["threshold_formula"],
-        "for example": f"{example['threshold']} of {example['workers']} workers with blocks "
-        f"{example['blocks']}; any {example['tolerates']} may be lost",
+        "replies needed": entry["threshold"],
+        "survives": f"any {entry['example']['tolerates']} lost workers in that example",
         "field": entry["field"],
         "systematic": _yes(entry["systematic"]),
         "approximate": _yes(entry["approximate"]),
@@ -241,17 +239,15 @@ def comparison(rows: dict[str, list[Row]]) -> str:
     heads = ["code", "operation", "cuts", "replies needed", "for example", "field", "kind"]
     heads += [f"worst error, k = {k}, 2 lost" for k in TABLE_SIZES] + ["weakness"]
     lines = []
-    for entry in registry.table():
-        if entry["name"] not in rows:
-            continue
-        name, example = entry["name"], entry["example"]
+    for name in rows:
+        entry = registry.entry(registry.get(name))
         kind = [key for key in ("systematic", "approximate") if entry[key]]
         lines.append(
             [
                 f'<a href="{_h(name)}.html">{_h(name)}</a>',
                 *(_h(entry["operation"]), _h(", ".join(entry["splits"]))),
                 _h(entry["threshold_formula"]),
-                f"{example['threshold']} of {example['workers']}, {example['blocks']}",
+                _h(entry["threshold"].partition(" (e.g. blocks ")[2].rstrip(")")),
                 *(_h(entry["field"]), _h(", ".join(kind) or "-")),
                 *(_h(_worst(name, rows[name], k)) for k in TABLE_SIZES),
                 _h(entry["weakness"]),
@@ -259,7 +255,7 @@ def comparison(rows: dict[str, list[Row]]) -> str:
         )
     note = (
         f"<p>{len(lines)} codes. Errors are those of the default nodes in double precision, the "
-        "worst set of replies known; the example names replies, workers and blocks.</p>"
+        "worst set of replies known.</p>"
     )
     return "\n".join(["<h1>All codes</h1>", note, _table(lines, heads, escaped=True)])
 

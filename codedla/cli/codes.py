@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(rows, indent=2) if args.json else _table(rows))
         return 0
     code = registry.get(args.name)
-    (row,) = (row for row in registry.table() if row["name"] == args.name)
+    row = registry.entry(code)
     about = registry.describe(code)
     if args.json:
         print(json.dumps([{**row, "description": about}], indent=2))
@@ -57,7 +57,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
             row["operation"],
             row["field"],
             _kind(row),
-            "{threshold} of {workers}, {blocks}".format(**row["example"]),
+            _example(**row["example"]),
             row["threshold_formula"],
         )
         for row in sorted(rows, key=lambda row: row["operation"])
@@ -77,6 +77,13 @@ def _table(rows: list[dict[str, Any]]) -> str:
         f"{table}\n\n{len(rows)} codes; example: replies needed, workers, blocks of C (inner "
         "blocks in the middle).\n'codedla codes NAME' prints everything about one."
     )
+
+
+def _example(threshold: int, workers: int, shares: int, blocks: str, tolerates: int) -> str:
+    if shares > workers:
+        return f"{threshold}+ of {shares} shares, {blocks}"
+    # Workers beyond the shares are idle.
+    return f"{threshold} of {min(workers, shares)}, {blocks}"
 
 
 def _kind(row: dict[str, Any]) -> str:

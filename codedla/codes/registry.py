@@ -16,7 +16,7 @@ from codedla.blocks import Grid
 from codedla.codes.base import Code
 from codedla.errors import UsageError
 
-__all__ = ["available", "describe", "example", "get", "register", "table", "unregister"]
+__all__ = ["available", "describe", "entry", "example", "get", "register", "table", "unregister"]
 
 _CODES: dict[str, type[Code]] = {}
 _SIZES = (2, 4, 3, 1)  # blocks a dimension of an example, in the order they are tried
@@ -76,7 +76,39 @@ def available() -> list[str]:
 
 def table() -> list[dict[str, Any]]:
     """Return one dict per code, ready for JSON: what ``codedla codes`` prints."""
-    return [_entry(code) for code in _CODES.values()]
+    return [entry(code) for code in _CODES.values()]
+
+
+def entry(code: type[Code]) -> dict[str, Any]:
+    """Return what the table says of one family, which may be a variant that is not in it."""
+    shown = example(code)
+    numbers = {
+        "blocks": str(shown.blocks),
+        "workers": shown.n_workers,
+        "shares": len(shown.shares),
+        "threshold": shown.threshold,
+        "tolerates": shown.tolerates,
+    }
+    replies = f"{shown.threshold} replies"
+    if shown.load > 1:
+        # Whose they are matters then, and the formula says what suffices at best.
+        replies = f"{shown.threshold} of {len(shown.shares)} shares at best"
+    return {
+        "name": code.name,
+        "operation": code.operation,
+        "threshold": f"{code.threshold_formula} (e.g. blocks {shown.blocks} on "
+        f"{shown.n_workers} workers: {replies})",
+        "threshold_formula": code.threshold_formula,
+        "example": numbers,
+        # Of the default nodes; others may differ.
+        "field": shown.field,
+        "systematic": shown.systematic,
+        "approximate": shown.approximate,
+        "citation": code.citation,
+        "weakness": code.weakness,
+        "nodes": list(code.node_choices),
+        "splits": list(code.splits),
+    }
 
 
 def example(code: type[Code]) -> Code:
@@ -108,39 +140,14 @@ def describe(code: type[Code]) -> str:
     alone = sum(other.__module__ == code.__module__ for other in _CODES.values()) == 1
     module = sys.modules.get(code.__module__)
     top = inspect.cleandoc(getattr(module, "__doc__", None) or "")
-    if not top or code.__module__ == "__main__" or getattr(module, code.__name__, None) is not code:
+    # Variants are made on the way; what they derive from is in the file.
+    here = [c for c in code.__mro__ if c.__module__ == code.__module__]
+    if code.__module__ == "__main__" or not any(getattr(module, c.__name__, 0) is c for c in here):
         return own
-    return top if alone else f"{own}\n\n{top}".strip()
+    return top if top and alone else f"{own}\n\n{top}".strip()
 
 
 def _candidates(code: type[Code], grid: Grid, enough: list[int]) -> list[int]:
     """Numbers of workers for an example: those with two spare ones, or losses, first."""
     two = [n for n in enough if code.survives(n, grid) >= 2]
     return [*two, *(n for n in enough if n >= enough[0] + 2), *enough]
-
-
-def _entry(code: type[Code]) -> dict[str, Any]:
-    shown = example(code)
-    numbers = {
-        "blocks": str(shown.blocks),
-        "workers": shown.n_workers,
-        "threshold": shown.threshold,
-        "tolerates": shown.tolerates,
-    }
-    what = "replies" if shown.load == 1 else f"of {len(shown.shares)} shares"
-    return {
-        "name": code.name,
-        "operation": code.operation,
-        "threshold": f"{code.threshold_formula} (e.g. blocks {shown.blocks} on "
-        f"{shown.n_workers} workers: {shown.threshold} {what})",
-        "threshold_formula": code.threshold_formula,
-        "example": numbers,
-        # Of the default nodes; others may differ.
-        "field": shown.field,
-        "systematic": shown.systematic,
-        "approximate": shown.approximate,
-        "citation": code.citation,
-        "weakness": code.weakness,
-        "nodes": list(code.node_choices),
-        "splits": list(code.splits),
-    }
