@@ -39,6 +39,7 @@ __all__ = [
     "equispaced",
     "monomials",
     "powers_at_workers",
+    "rotations",
     "spread",
     "stride",
     "trigonometric_basis",
@@ -172,6 +173,31 @@ def trigonometric_basis(indices: NDArray[np.integer], columns: int, count: int) 
     basis[:, first::2] = waves.real
     basis[:, first + 1 :: 2] = waves.imag
     return basis
+
+
+def rotations(
+    indices: NDArray[np.integer], multiples: NDArray[np.integer], count: int
+) -> FloatArray:
+    r"""Return the plane rotations by multiples of the equally spaced angles, reduced in integers.
+
+    Parameters
+    ----------
+    indices : ndarray (r,) of int
+        Numbers of the angles :math:`2 \pi i / count`.
+    multiples : ndarray (c,) of int
+        Of each angle, may be negative.
+    count : int
+        Number of angles.
+
+    Returns
+    -------
+    ndarray (r, c, 2, 2), float64
+        ``[[cos, -sin], [sin, cos]]``: from the left it multiplies ``top + i bottom`` by
+        ``exp(i multiple angle)``.
+    """
+    waves = unity_powers(indices, multiples, count)
+    cos, sin = waves.real, waves.imag
+    return np.stack([np.stack([cos, -sin], axis=-1), np.stack([sin, cos], axis=-1)], axis=-2)
 
 
 def monomials(points: FloatArray, exponents: NDArray[np.integer]) -> FloatArray:
