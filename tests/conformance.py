@@ -121,6 +121,13 @@ def shares(code: Code, A: np.ndarray, B: np.ndarray) -> tuple[np.ndarray, np.nda
     for k, j in itertools.product(range(grid.p), range(grid.n)):
         piece = B[inner.slice(k), columns.slice(j)]
         blocks_b[k * grid.n + j, : piece.shape[0], : piece.shape[1]] = piece
+    # Masks are more blocks, and may be anything.
+    rng = np.random.default_rng(SEED)
+    masks_a, masks_b = (
+        rng.integers(-1000, 1000, (count, *blocks.shape[1:])).astype(blocks.dtype)
+        for count, blocks in zip(code.masks, (blocks_a, blocks_b), strict=True)
+    )
+    blocks_a, blocks_b = np.concatenate([blocks_a, masks_a]), np.concatenate([blocks_b, masks_b])
     u, q, v = code.stack
     share_a = np.tensordot(code.generator_a, blocks_a, axes=1)
     share_b = np.tensordot(code.generator_b, blocks_b, axes=1)
@@ -144,7 +151,6 @@ def sub_blocks(code: Code, replies: np.ndarray) -> np.ndarray:
 
 def decode(code: Code, survivors: tuple[int, ...], replies: np.ndarray, A, B) -> np.ndarray:
     """Output blocks from the survivors' replies, joined and stripped of padding."""
-    grid = code.grid
     answered = sub_blocks(code, replies[list(survivors)])
     return _joined(code, np.tensordot(code.weights(survivors), answered, axes=1), A, B)
 
@@ -248,8 +254,8 @@ def check_generators(code: Code) -> None:
     assert kinds <= ({np.dtype(np.int64)} if exact else {np.dtype(float), np.dtype(complex)})
     assert (np.dtype(np.complex128) in kinds) == (code.field == "complex"), describe(code)
     for matrix, shape in (
-        (code.generator_a, (count * u * q, grid.m * grid.p)),
-        (code.generator_b, (count * q * v, grid.p * grid.n)),
+        (code.generator_a, (count * u * q, grid.m * grid.p + code.masks[0])),
+        (code.generator_b, (count * q * v, grid.p * grid.n + code.masks[1])),
     ):
         assert matrix.shape == shape, describe(code)
         assert not matrix.flags.writeable
@@ -385,7 +391,7 @@ def check_refusals(code_cls: type[Code]) -> None:
     splits = code_cls.splits
     grid = Grid(*(3 if d in splits else 1 for d in ("m", "p", "n")))
     need = fewest_workers(code_cls, grid)
-    with pytest.raises(UsageError, match=rf"at least {need} workers.*{need + 1} ranks"):
+    with pytest.raises(UsageError, match=rf"at least {need} worker.*{need + 1} ranks"):
         code_cls(need - 1, grid)
     for dimension in {"m", "p", "n"} - set(splits):
         cut = Grid(*(2 if d == dimension else 1 for d in ("m", "p", "n")))

@@ -94,6 +94,10 @@ class Code(abc.ABC):
     weakness: ClassVar[str]
     node_choices: ClassVar[tuple[str, ...]] = ()
     approximate: ClassVar[bool] = False
+    purpose: ClassVar[str] = ""
+    """Why ``code="auto"`` chooses the family, where it is the cheapest; empty: it never does."""
+    preserves_sparsity: ClassVar[bool] = False
+    """Made for sparse operands: every share combines few blocks."""
     field: str = "real"
     systematic: bool = False
     integral: bool = False
@@ -104,6 +108,8 @@ class Code(abc.ABC):
     """Sub-blocks of a share of A (``u x q``), of a share of B (``q x v``) and so of a reply."""
     load: int = 1
     """Shares of each worker."""
+    masks: tuple[int, int] = (0, 0)
+    """Random blocks mixed into the shares of A, and of B: further columns of the generators."""
 
     def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
         self.n_workers = operator.index(n_workers)
@@ -336,9 +342,12 @@ class Code(abc.ABC):
 
     @cached_property
     def _plain(self) -> NDArray[np.int64]:
-        """Output block the reply to each share simply is, -1 for none."""
+        """Output block the reply to each share simply is, -1 for none.
+
+        Only in a systematic code: the others are decoded from replies of one, padded, shape.
+        """
         plain = np.full(self.n_shares, -1)
-        if self.stack != (1, 1, 1):
+        if self.stack != (1, 1, 1) or not self.systematic:
             return plain
         outputs = self.grid.outputs
         if self.wanted.shape == (outputs, outputs) and np.array_equal(self.wanted, np.eye(outputs)):
@@ -460,6 +469,19 @@ class Code(abc.ABC):
             what = "workers" if self.load == 1 else "shares"
             raise UsageError(f"{what} are numbered 0 to {self.n_shares - 1}, got {bad}")
         return members
+
+    @classmethod
+    def variant(cls, parameter: str) -> type[Code]:
+        """Return the family that users name ``name:parameter``, where a family has variants.
+
+        Raises
+        ------
+        UsageError
+            It has none, or not this one.
+        """
+        raise UsageError(
+            f"code {cls.name} has no variants; got {cls.name}:{parameter}; name it {cls.name}"
+        )
 
     # -- what users are told -------------------------------------------------------------------
 

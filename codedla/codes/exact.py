@@ -238,11 +238,14 @@ class ModularCode(ExactCode):
             _, lost, parities = self._pattern(survivors)
             solved = self.galois.inverse(self.generator[np.ix_(parities, lost)])
             return self._filled(survivors, solved)
-        # Some K' independent replies; the others are not needed where nothing is rounded.
-        rows = self.generator[list(survivors)]
-        _, chosen = self.galois.echelon(rows.T)
-        weights = np.zeros((self.grid.outputs, len(survivors)), dtype=np.int64)
-        weights[:, list(chosen)] = self.galois.solve(rows[list(chosen)].T, self.wanted.T).T
+        # Some independent replies; the others are not needed where nothing is rounded.
+        count = len(survivors)
+        equations = np.hstack([self.generator[list(survivors)].T, self.wanted.T])
+        rows, chosen = self.galois.echelon(equations)
+        if chosen and chosen[-1] >= count:
+            raise np.linalg.LinAlgError("these replies do not determine what is wanted")
+        weights = np.zeros((len(self.wanted), count), dtype=np.int64)
+        weights[:, list(chosen)] = rows[: len(chosen), count:].T
         return weights
 
 
