@@ -51,6 +51,20 @@ def add_code_options(parser: argparse.ArgumentParser) -> None:
         metavar="E",
         help="largest relative error to expect from decoding (default 1e-9; single precision 1e-3)",
     )
+    group.add_argument(
+        "--memory",
+        type=_bytes,
+        metavar="SIZE",
+        help="what the shares and replies of one worker may take, e.g. 2GiB (default: no limit)",
+    )
+
+
+def _bytes(text: str) -> float:
+    """Read a size: a number of bytes, or one with K, M, G or T (powers of 1024)."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)?", text.strip(), re.IGNORECASE)
+    if match is None or float(match[1]) == 0:
+        raise argparse.ArgumentTypeError(f"must be a size like 512M or 2GiB, got {text!r}")
+    return float(match[1]) * 1024.0 ** (" KMGT".index((match[2] or " ").upper()))
 
 
 def add_product_options(parser: argparse.ArgumentParser) -> None:
@@ -136,6 +150,7 @@ def code_arguments(args: argparse.Namespace) -> dict[str, Any]:
         "tolerate": args.tolerate,
         "nodes": args.nodes,
         "tolerance": args.tolerance,
+        "memory": args.memory,
     }
 
 

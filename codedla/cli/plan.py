@@ -15,6 +15,7 @@ EPILOG = """\
 examples:
   codedla plan A.npy B.npy --ranks 9
   codedla plan --shape 4000x4000x4000 --workers 8
+  codedla plan --shape 20000x20000x20000 --ranks 17 --explain --memory 2GiB
   codedla plan --shape 100000x2000 --operation matvec --ranks 17 --tolerate 3 --json
 
 Planned from shapes and types alone. A product also looks at the entries: NaN, Inf and integers
@@ -36,6 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--ranks", type=int, metavar="R", help="all ranks, master included")
     size.add_argument("--workers", type=int, metavar="W", help="workers: ranks less the master")
     add_code_options(parser)
+    parser.add_argument(
+        "--explain",
+        action="store_true",
+        help="show every candidate with what it costs, and why the chosen one won",
+    )
     add_json(parser, "the plan")
 
 
@@ -65,8 +71,41 @@ def run(args: argparse.Namespace) -> int:
         made = plan_for(args, args.operation, n_workers)[0]
     else:
         raise UsageError("a plan needs two operands or --shape; got neither; see codedla plan -h")
-    print(json.dumps(made.to_dict(), indent=2) if args.json else made)
+    if not args.explain:
+        print(json.dumps(made.to_dict(), indent=2) if args.json else made)
+        return 0
+    rows = made.explain()
+    if args.json:
+        print(json.dumps({**made.to_dict(), "candidates": rows}, indent=2))
+    else:
+        print(made, _candidates(rows), sep="\n\n")
     return 0
+
+
+def _candidates(rows: list[dict[str, Any]]) -> str:
+    """Return the candidates as text: a line of numbers each, and below it what became of it."""
+    heads = ("code", "grid", "needs", "loses", "flops", "bytes", "memory", "seconds", "worst alpha")
+    keys = ("grid", "threshold", "tolerates", "flops_worker", "bytes", "memory_worker", "seconds")
+    cells = []
+    for row in rows:
+        alpha = row["worst_amplification"]
+        known = row["grid"] is not None
+        cells.append(
+            [
+                row["code"],
+                *("-" if row[key] is None else _short(row[key]) for key in keys),
+                ("singular" if alpha is None else f"{alpha:.1e}") if known else "-",
+            ]
+        )
+    widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+    lines = ["  ".join(map(str.ljust, heads, widths)).rstrip()]
+    for row, line in zip(rows, cells, strict=True):
+        lines += ["  ".join(map(str.ljust, line, widths)).rstrip(), f"    {row['verdict']}"]
+    return "\n".join(lines)
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else f"{value:.3g}"
 
 
 def _dtype(name: str) -> Any:

@@ -1,13 +1,13 @@
 """Choose the code family and the block grid for one product, and say why.
 
-The time of a round is modelled as the longest worker's flops plus what passes through the master;
-the grid with the smallest sum wins. The family follows from what the operands allow:
+Candidates are the families that say what they are good for (:attr:`Code.purpose`). Each is tried on
+the grid that is cheapest for it; what a round costs is predicted by :mod:`codedla.engine.cost`. The
+cheapest candidate wins that is allowed by
 
-* only plain copies keep NaN and Inf in their places: ``replication`` (``uncoded`` when nothing may
-  be lost);
-* one coded operand (``n = 1``): ``mds``; two coded operands: ``khatri-rao``;
-* exact integers beyond 2**53: a code with integer weights, else ``replication``;
-* if the worst survivor set would lose more digits than the tolerance allows, the next candidate.
+* the operation and the shapes: families that code A alone for a vector;
+* the entries: only plain copies keep NaN and Inf in their places, only integer weights and copies
+  keep integers beyond ``2**53`` exact;
+* the losses to be tolerated, the memory of a rank, and the tolerance in the worst survivor set.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from codedla.blocks import Grid
 from codedla.codes import registry
 from codedla.codes.base import Code
+from codedla.engine.cost import BANDWIDTH, FLOPS, Cost, predict
 from codedla.errors import UsageError
 
-__all__ = ["Choice", "Request", "choose", "default_tolerate"]
+__all__ = ["Candidate", "Choice", "Request", "candidates", "choose", "default_tolerate"]
 
-FLOPS = 2e10
-"""Assumed speed of one worker, flop/s: only the ratio to the bandwidth matters here."""
-BANDWIDTH = 4e9
-"""Assumed bandwidth of the master's memory and links, bytes/s."""
+_PREFERRED = ("uncoded", "mds", "khatri-rao", "replication")
+"""Of equally fast candidates the first of these is chosen."""
+_ALIKE = 0.02
+"""Candidates whose predicted times differ by less are equally fast."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,33 @@ class Request:
     plain_only: bool
     exact_integers: bool
     density: tuple[float, float]
+    compute: np.dtype
+    memory: float | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A family on the grid that is cheapest for it.
+
+    Parameters
+    ----------
+    name : str
+    code : Code or None
+        None where no grid fits the workers and losses.
+    cost : Cost or None
+    refused : str
+        Why it may not be chosen; empty if it may.
+    """
+
+    name: str
+    code: Code | None
+    cost: Cost | None
+    refused: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time of the round; infinite where there is no code."""
+        return math.inf if self.cost is None else self.cost.seconds
 
 
 @dataclass(frozen=True)
@@ -80,30 +110,105 @@ def choose(request: Request) -> Choice:
             f"nodes belong to a named code; got nodes={request.nodes!r} with code 'auto'; "
             "name the code, e.g. code='polynomial'"
         )
-    refused: list[str] = []
-    for family, why in _families(request):
-        try:
-            code = _build(request, family, _grids(request, family))
-        except UsageError as error:
-            refused.append(str(error))
-            continue
-        if request.exact_integers and not (code.integral or code.only_plain):
-            continue
-        if request.check_accuracy and request.eps and not code.only_plain:
-            alpha = code.worst_amplification()[0]
-            if alpha * request.eps > request.tolerance:
-                refused.append(
-                    f"{family} could lose too many digits (worst amplification {alpha:.0e})"
-                )
-                continue
-        return Choice(code, _reason(request, code, why))
+    offered = candidates(request)
+    for candidate in offered:
+        code = candidate.code
+        if code is not None and not candidate.refused and not _too_inaccurate(request, code):
+            return Choice(code, _reason(request, code, registry.get(candidate.name).purpose))
     if request.exact_integers:
         raise UsageError(
             "integer entries this large are exact only with integer weights (tolerate=1) or plain "
             f"copies; got tolerate={_tolerate(request)} with {request.n_workers} workers; "
             "use tolerate=1, code='replication' with more workers, or cast to float64"
         )
-    raise UsageError(refused[0] if refused else "no code fits these blocks and workers")
+    refusals = {candidate.name: candidate.refused for candidate in offered if candidate.refused}
+    usual = "replication" if request.plain_only else "mds" if _vector(request) else "khatri-rao"
+    raise UsageError(refusals.get(usual) or "no code fits these blocks and workers")
+
+
+def candidates(request: Request) -> list[Candidate]:
+    """Return every family that could be chosen for a request, the cheapest first.
+
+    Those that cannot be, for the reason they give, come last.
+    """
+    found = [_candidate(request, name) for name in _eligible(request)]
+    fit = [c for c in found if not c.refused]
+    best = min((c.seconds for c in fit), default=1.0)
+
+    def order(candidate: Candidate) -> tuple[float, bool, int]:
+        code, rank = candidate.code, len(_PREFERRED)
+        if candidate.name in _PREFERRED:
+            rank = _PREFERRED.index(candidate.name)
+        if candidate.refused or code is None:
+            return math.inf, False, rank
+        # Among those alike: decoding least is best, then the families that are named first.
+        alike = round(math.log(max(candidate.seconds / best, 1.0)) / math.log1p(_ALIKE))
+        return alike, not code.systematic, rank
+
+    return sorted(found, key=order)
+
+
+def _eligible(request: Request) -> Iterator[str]:
+    """Yield the names of the families that this operation may use."""
+    vector = _vector(request)
+    for name in registry.available():
+        family = registry.get(name)
+        if not family.purpose:
+            continue
+        # A vector is not worth coding, but families for two operands can leave B in one piece.
+        if vector and "m" not in family.splits:
+            continue
+        yield name
+
+
+def _vector(request: Request) -> bool:
+    return request.operation == "matvec" or request.shape[2] == 1
+
+
+def _candidate(request: Request, name: str) -> Candidate:
+    """Build the family on its cheapest grid and see what speaks against it."""
+    try:
+        code = _build(request, name, _grids(request, name))
+    except UsageError as error:
+        return Candidate(name, None, None, refused=str(error))
+    cost = predict(code, request.shape, request.density, _replies(request, code))
+    return Candidate(name, code, cost, refused=_obstacle(request, code, cost))
+
+
+def _obstacle(request: Request, code: Code, cost: Cost) -> str:
+    """Return why a code may not be chosen, or an empty string."""
+    if request.plain_only and not code.only_plain:
+        return (
+            "entries are NaN, Inf or so large that sums could overflow: only copies are safe, and "
+            f"code {code.name} mixes blocks"
+        )
+    usual = default_tolerate(request.n_workers)
+    if request.tolerate is None and request.blocks is None and code.tolerates < usual:
+        return f"code {code.name} tolerates {code.tolerates} of the usual {usual} lost workers"
+    if request.exact_integers and not (code.integral or code.only_plain):
+        return f"integer entries this large are not exact in code {code.name}"
+    sparse = min(request.density) < 1.0
+    if code.preserves_sparsity and not sparse:
+        return f"code {code.name} is for sparse operands, these are dense"
+    if request.memory is not None and cost.memory_worker > request.memory:
+        return (
+            f"code {code.name} needs {cost.memory_worker:.3g} bytes of a worker's memory, more "
+            f"than the {request.memory:.3g} allowed"
+        )
+    return ""
+
+
+def _too_inaccurate(request: Request, code: Code) -> bool:
+    """Tell whether the worst survivor set misses the tolerance, where that is to be checked."""
+    if not (request.check_accuracy and request.eps) or code.only_plain:
+        return False
+    return code.worst_amplification()[0] * request.eps > request.tolerance
+
+
+def _replies(request: Request, code: Code) -> np.dtype:
+    if code.field == "complex":
+        return np.result_type(request.compute, np.complex64)
+    return request.compute
 
 
 def _check_tolerate(request: Request) -> None:
@@ -132,39 +237,16 @@ def _tolerate_by(request: Request, family: type[Code]) -> int:
     return next((s for s in range(usual, 0, -1) if family.grids(request.n_workers, s)), 0)
 
 
-def _families(request: Request) -> Iterator[tuple[str, str]]:
-    """Yield candidate families for ``code='auto'``, best first, with the reason in words."""
-    lossless = _tolerate(request) == 0 and request.blocks is None
-    if request.plain_only:
-        why = "entries are NaN, Inf or so large that sums could overflow: only copies are safe"
-        yield ("uncoded" if lossless else "replication"), why
-        return
-    if lossless:
-        yield "uncoded", "nothing may be lost, so nothing is coded"
-    if request.exact_integers:
-        yield "khatri-rao", "all-ones parity is exact in wrap-around integers"
-        yield "replication", "plain copies are exact in integers"
-        return
-    if request.operation == "matvec" or request.shape[2] == 1:
-        yield "mds", "one operand is coded, the vector goes to everybody"
-    elif _one_sided(request):
-        yield "mds", "coding A alone moves fewest bytes for these shapes"
-    yield "khatri-rao", "systematic: nothing to decode unless a worker is late"
-    yield "polynomial", "the systematic codes lose too many digits here"
-    yield "replication", "only plain copies keep the accuracy asked for"
-
-
-def _one_sided(request: Request) -> bool:
-    """Tell whether the best grid for two coded operands leaves B in one piece anyway."""
-    if _tolerate(request) == 1 and request.blocks is None:
-        return False
-    grids = list(_grids(request, "khatri-rao"))
-    return bool(grids) and grids[0].n == 1
-
-
 def _named(request: Request) -> Choice:
     code = _build(request, request.code, _grids(request, request.code))
     warnings = []
+    needed = predict(code, request.shape, request.density, _replies(request, code)).memory_worker
+    if request.memory is not None and needed > request.memory:
+        raise UsageError(
+            f"a worker's shares and replies must fit into the memory allowed, "
+            f"{request.memory:.4g} bytes; code {request.code!r} with blocks {code.blocks} needs "
+            f"{needed:.4g}; use more blocks, more workers or code='auto'"
+        )
     if request.plain_only and not code.only_plain:
         raise UsageError(
             "entries are NaN, Inf or so large that coded sums could overflow, and code "
@@ -195,7 +277,19 @@ def _grids(request: Request, name: str) -> Iterator[Grid]:
     allowed = family.grids(request.n_workers, _tolerate_by(request, family))
     limits = (max(rows, 1), max(inner, 1), max(cols, 1))
     fitting = [grid for grid in allowed if _fits(grid, limits)]
-    yield from sorted(fitting or allowed, key=lambda grid: _seconds(request, grid))
+    yield from sorted(
+        fitting or allowed, key=lambda grid: (_too_large(request, grid), _seconds(request, grid))
+    )
+
+
+def _too_large(request: Request, grid: Grid) -> bool:
+    """Tell whether one block of each operand and two of the product exceed a worker's memory."""
+    if request.memory is None:
+        return False
+    rows, inner, cols = request.shape
+    height, depth, width = -(-rows // grid.m), -(-inner // grid.p), -(-cols // grid.n)
+    entries = height * depth * request.density[0] + depth * width * request.density[1]
+    return (entries + 2.0 * height * width) * request.itemsize > request.memory
 
 
 def _fits(grid: Grid, limits: tuple[int, int, int]) -> bool:

@@ -5,9 +5,10 @@ and cancelled replies are legal events. Whether the replies suffice is the code'
 they suffice *accurately* is decided here, by the amplification of the survivor set:
 ``alpha(S) * eps`` above the tolerance means waiting for one more worker while any is outstanding.
 
-Every share has its home on one worker, which computes its shares in ascending order. When so many workers are lost that the shares still under
-way cannot decode, the missing ones are put on :attr:`Collector.queue`, and :meth:`Collector.next`
-hands them to whoever is free. So a round fails only when no worker is left.
+Every share has its home on one worker, which computes its shares in ascending order. When so many
+workers are lost that the shares still under way cannot decode, the missing ones are put on
+:attr:`Collector.queue`, and :meth:`Collector.next` hands them to whoever is free. So a round fails
+only when no worker is left.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A :class:`Plan` is frozen and prints itself; making one needs neither MPI nor th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from codedla.codes import error_estimate
 from codedla.codes.base import Code
 from codedla.engine import choose
 from codedla.engine.arguments import MOST_WORKERS, block_counts, positive, whole_number
-from codedla.engine.work import COST, SPARSE_COST
+from codedla.engine.cost import Cost, predict
 from codedla.errors import UsageError
 
 __all__ = ["DEFAULT_TOLERANCE", "Plan", "compute_dtype", "default_tolerance", "make_plan"]
@@ -25,6 +25,16 @@ __all__ = ["DEFAULT_TOLERANCE", "Plan", "compute_dtype", "default_tolerance", "m
 DEFAULT_TOLERANCE = {"d": 1e-9, "s": 1e-3}
 """Largest ``alpha * eps`` accepted by default: double and single precision."""
 
+_EXPLAINED = (
+    "grid",
+    "threshold",
+    "tolerates",
+    "memory_worker",
+    "flops_worker",
+    "bytes",
+    "seconds",
+    "worst_amplification",
+)
 _COMPUTE: dict[str, np.dtype] = {
     "f2": np.dtype(np.float32),
     "f4": np.dtype(np.float32),
@@ -96,6 +106,8 @@ class Plan:
         What a user should know before running it.
     density : tuple of float
         Densities of A and B; 1.0 for dense operands.
+    request : Request, optional
+        What was asked for; needed by :meth:`explain`.
     """
 
     operation: str
@@ -108,6 +120,7 @@ class Plan:
     reason: str
     warnings: tuple[str, ...] = ()
     density: tuple[float, float] = (1.0, 1.0)
+    request: choose.Request | None = field(default=None, repr=False, compare=False)
 
     @property
     def grid(self) -> Grid:
@@ -130,64 +143,44 @@ class Plan:
         m, inner, n = self.shape
         return 2.0 * m * inner * n * self.density[0] * self.density[1] * _flop_factor(self.dtype)
 
+    @cached_property
+    def cost(self) -> Cost:
+        """Predicted cost of the round."""
+        return predict(self.code, self.shape, self.density, self.compute)
+
     @property
     def flops_worker(self) -> float:
-        """Flops of one worker that computes all of its shares."""
-        blocks = self.grid.m * self.grid.p * self.grid.n
-        u, q, v = self.code.stack
-        products = self.code.load * u * q * v
-        return (
-            products
-            * self.flops_plain
-            / blocks
-            * _flop_factor(self.compute)
-            / _flop_factor(self.dtype)
-        )
-
-    def _share_bytes(self) -> tuple[float, float, float]:
-        m, inner, n = self.shape
-        g, item = self.grid, self.compute.itemsize
-        u, q, v = self.code.stack
-        height, depth, width = u * -(-m // g.m), q * -(-inner // g.p), v * -(-n // g.n)
-        a, b = height * depth * item * self.density[0], depth * width * item * self.density[1]
-        return a, b, float(height * width * item)
+        """Flops of the worker with most to do, all of its shares."""
+        return self.cost.flops_worker
 
     @property
     def bytes_sent(self) -> float:
         """Bytes the master sends when nothing is resident yet."""
-        a, b, _ = self._share_bytes()
-        return len(self.code.shares) * (a + b)
+        return self.cost.sent
 
     @property
     def bytes_received(self) -> float:
         """Bytes of the replies that are needed."""
-        return self.threshold * self._share_bytes()[2]
+        return self.cost.received
 
     @property
     def seconds(self) -> float:
-        """Predicted time of the round: one worker's flops, then all bytes through the master."""
-        # The flops of complex numbers count fourfold already.
-        slowness = 1.0 if self.compute.kind == "c" else COST[self.compute.kind]
-        if min(self.density) < 1.0:
-            slowness = max(slowness, SPARSE_COST)
-        bytes_moved = self.bytes_sent + self.bytes_received
-        return slowness * self.flops_worker / choose.FLOPS + bytes_moved / choose.BANDWIDTH
+        """Predicted time of the round: the slowest worker, all messages, the rest of decoding."""
+        return self.cost.seconds
 
     @property
     def memory_worker(self) -> float:
         """Bytes of one worker's shares and of its reply (two buffers)."""
-        a, b, reply = self._share_bytes()
-        return self.code.load * (a + b) + 2 * reply
+        return self.cost.memory_worker
 
     @property
     def memory_master(self) -> float:
         """Bytes of operands, product, coded shares under way and decoding scratch."""
         m, inner, n = self.shape
-        a, b, reply = self._share_bytes()
         entries = m * inner * self.density[0] + inner * n * self.density[1] + m * n
         whole = entries * self.dtype.itemsize
         coded = sum(self.code.plain_block(share) is None for share in self.code.shares)
-        return whole + coded * (a + b + 2 * reply)
+        return whole + coded * self.memory_worker / self.code.load
 
     @cached_property
     def worst_amplification(self) -> float:
@@ -200,6 +193,30 @@ class Plan:
         if self.dtype.kind in "iub":
             return 0.0
         return error_estimate(self.worst_amplification, machine_epsilon(self.compute))
+
+    def explain(self) -> list[dict[str, Any]]:
+        """Return what could have been chosen, the cheapest first, and what became of it.
+
+        Returns
+        -------
+        list of dict
+            ``code, grid, threshold, tolerates, memory_worker, flops_worker, bytes, seconds,
+            worst_amplification, verdict`` of every candidate of ``code="auto"``, and of the code
+            that was named; numbers are None where no grid fits.
+
+        Raises
+        ------
+        UsageError
+            The plan was not made by :func:`make_plan`.
+        """
+        if self.request is None:
+            raise UsageError("only plans of make_plan can be explained; got one made by hand")
+        offered = choose.candidates(self.request)
+        rows = [_explained(candidate, self) for candidate in offered]
+        if self.code.name not in (candidate.name for candidate in offered):
+            named = choose.Candidate(self.code.name, self.code, self.cost)
+            rows.insert(0, _explained(named, self))
+        return rows
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON-ready data."""
@@ -269,6 +286,7 @@ def make_plan(
     plain_only: bool = False,
     exact_integers: bool = False,
     strict: bool = False,
+    memory: float | None = None,
 ) -> Plan:
     """Choose a code and a grid and lay out the work.
 
@@ -300,6 +318,9 @@ def make_plan(
         Only wrap-around integer arithmetic is exact for these operands.
     strict : bool
         Refuse a code whose worst survivor set misses the tolerance, instead of warning.
+    memory : float, optional
+        Bytes that the shares and replies of one worker may take; auto chooses accordingly, and a
+        named code that needs more is refused.
 
     Returns
     -------
@@ -348,6 +369,8 @@ def make_plan(
         plain_only=plain_only,
         exact_integers=exact_integers,
         density=density,
+        compute=compute,
+        memory=None if memory is None else positive(memory, "memory"),
     )
     chosen = choose.choose(request)
     if chosen.code.field == "complex" and compute.kind == "f":
@@ -364,7 +387,38 @@ def make_plan(
         reason=chosen.reason,
         warnings=chosen.warnings,
         density=density,
+        request=request,
     )
+
+
+def _explained(candidate: choose.Candidate, plan: Plan) -> dict[str, Any]:
+    """Return one line of :meth:`Plan.explain`."""
+    row: dict[str, Any] = {"code": candidate.name, **dict.fromkeys(_EXPLAINED)}
+    code, cost = candidate.code, candidate.cost
+    if code is None or cost is None:
+        return {**row, "verdict": candidate.refused}
+    alpha = code.worst_amplification()[0]
+    lost = alpha * machine_epsilon(plan.compute)
+    if code.name == plan.code.name:
+        verdict = f"chosen: {plan.reason}"
+    elif candidate.refused:
+        verdict = candidate.refused
+    elif lost > plan.tolerance:
+        verdict = f"the worst survivor set may err by {lost:.0e}, more than {plan.tolerance:.0e}"
+    else:
+        verdict = f"{cost.seconds / plan.cost.seconds:.2f} times the predicted time"
+    return {
+        **row,
+        "grid": str(code.blocks),
+        "threshold": code.threshold,
+        "tolerates": code.tolerates,
+        "memory_worker": cost.memory_worker,
+        "flops_worker": cost.flops_worker,
+        "bytes": cost.sent + cost.received,
+        "seconds": cost.seconds,
+        "worst_amplification": _finite(alpha),
+        "verdict": verdict,
+    }
 
 
 def _density(

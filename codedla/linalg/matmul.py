@@ -24,6 +24,7 @@ def matmul(
     tolerate: int | None = None,
     nodes: str | None = None,
     tolerance: float | None = None,
+    memory: float | None = None,
     out: NDArray[Any] | None = None,
     verify: str = "auto",
     return_report: bool = False,
@@ -59,6 +60,8 @@ def matmul(
     tolerance : float, optional
         Largest accepted ``alpha * eps`` (default 1e-9, single precision 1e-3); above it one more
         reply is waited for, and if there is none left a :class:`CodedlaWarning` says so.
+    memory : float, optional
+        Bytes that one worker's shares and replies may take.
     out : ndarray (M, N), optional
         Receives the product; may be a memory map.
     verify : {"auto", "off", "freivalds", "locate"}
@@ -107,6 +110,7 @@ def matmul(
         tolerate=tolerate,
         nodes=nodes,
         tolerance=tolerance,
+        memory=memory,
     )
     product, report = run_product(
         Product(plan, pool), a, b, out=out, verify=verify, timeout=timeout, progress=progress

@@ -32,6 +32,7 @@ def matvec(
     tolerate: int | None = None,
     nodes: str | None = None,
     tolerance: float | None = None,
+    memory: float | None = None,
     out: NDArray[Any] | None = None,
     verify: str = "auto",
     return_report: bool = False,
@@ -49,7 +50,7 @@ def matvec(
         One vector, or a few as columns; sent whole to every worker.
     out : ndarray (M,) or (M, c), optional
         Receives the product.
-    pool, code, blocks, tolerate, nodes, tolerance, verify, return_report, timeout, progress
+    pool, code, blocks, tolerate, nodes, tolerance, memory, verify, return_report, timeout, progress
         As in :func:`codedla.matmul`.
 
     Returns
@@ -75,6 +76,7 @@ def matvec(
         tolerate=tolerate,
         nodes=nodes,
         tolerance=tolerance,
+        memory=memory,
     )
     target = _column_of(out, plan) if out is not None and vector else out
     y, report = run_product(
@@ -93,6 +95,7 @@ def store(
     tolerate: int | None = None,
     nodes: str | None = None,
     tolerance: float | None = None,
+    memory: float | None = None,
     verify: str = "off",
 ) -> CodedMatrix:
     """Encode a matrix once and keep its shares on the workers.
@@ -102,7 +105,7 @@ def store(
     A : array_like or scipy.sparse (M, L)
         Floating or complex. Do not change it while it is stored: a worker that was late gets its
         share when it is free again.
-    pool, code, blocks, tolerate, nodes, tolerance
+    pool, code, blocks, tolerate, nodes, tolerance, memory
         As in :func:`codedla.matmul`.
     verify : {"off", "locate"}
         "locate": check every reply of every product, in time linear in the vectors, and go on
@@ -140,6 +143,7 @@ def store(
         tolerate=tolerate,
         nodes=nodes,
         tolerance=tolerance,
+        memory=memory,
     )
     if plan.grid.n != 1:
         raise UsageError(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.engine import choose
+from codedla.engine import cost
 from codedla.engine.plan import Plan
 from codedla.errors import VerificationFailed
 from codedla.linalg.operands import Checked, combinable
@@ -151,7 +151,7 @@ def verification_seconds(plan: Plan) -> float:
         columns *= MODULAR_COLUMNS * MODULAR_COST
     # One more column for what rounding explains, and two more passes over B for its scales.
     flops = 2.0 * (entries_a * (columns + 1) + 3 * entries_b)
-    return _traffic_seconds(plan) + flops / choose.FLOPS
+    return _traffic_seconds(plan) + flops / cost.FLOPS
 
 
 def worthwhile(plan: Plan, a: Checked, b: Checked, beside: float = 0.0) -> bool:
@@ -177,7 +177,7 @@ def _traffic_seconds(plan: Plan) -> float:
     rows, cols = -(-m // plan.grid.m), -(-n // plan.grid.n)
     entries = m * inner * plan.density[0] + 2 * inner * n * plan.density[1]
     return (
-        plan.compute.itemsize * (entries + len(plan.code.shares) * rows * cols) / choose.BANDWIDTH
+        plan.compute.itemsize * (entries + len(plan.code.shares) * rows * cols) / cost.BANDWIDTH
     )
 
 

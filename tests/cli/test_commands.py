@@ -408,3 +408,25 @@ def test_the_demo_data_is_packaged():
         assert digits["images"].shape == (1797, 64)
         assert digits["images"].dtype == digits["labels"].dtype == np.uint8
         assert digits["images"].max() == 16
+
+
+def test_a_plan_is_explained(program):
+    answer = program("plan", "--shape", "400x300x200", "--ranks", 9, "--explain")
+    assert (answer.code, answer.err) == (0, "")
+    assert "chosen: " in answer.out and "times the predicted time" in answer.out
+    answer = program("plan", "--shape", "400x300x200", "--ranks", 9, "--explain", "--json")
+    rows = json.loads(answer.out)["candidates"]
+    assert rows[0]["verdict"].startswith("chosen")
+    assert {"threshold", "memory_worker", "flops_worker", "bytes", "worst_amplification"} <= set(
+        rows[0]
+    )
+
+
+def test_memory_is_a_size(program):
+    words = ("plan", "--shape", "400x300x200", "--ranks", 9)
+    assert program(*words, "--memory", "1.5GiB").code == 0
+    refused = program(*words, "--memory", "10K")
+    assert refused.code == 2 and "worker's memory, more than" in refused.err
+    for size in ("much", "0", "-1", "3X"):
+        refused = program(*words, f"--memory={size}")
+        assert refused.code == 2 and "must be a size like 512M" in refused.err

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import codedla
-from codedla.codes import Code, error_estimate, register, unregister
+from codedla.blocks import Grid
+from codedla.codes import Code, error_estimate, get, register, unregister
 from codedla.engine.choose import default_tolerate
+from codedla.engine.cost import predict
 from codedla.engine.plan import Plan, compute_dtype, make_plan
 from codedla.errors import CodedlaWarning, UsageError
 
@@ -301,3 +303,59 @@ def test_a_family_of_copies_from_elsewhere_may_carry_nan():
     finally:
         unregister("mirrored")
     assert made.code.only_plain and made.grid.m == 3
+
+
+# -- candidates -----------------------------------------------------------------------------------
+
+
+def test_candidates_are_explained():
+    made = plan(workers=16)
+    rows = made.explain()
+    assert rows[0]["code"] == made.code.name and rows[0]["verdict"].startswith("chosen")
+    names = [row["code"] for row in rows]
+    assert {"mds", "khatri-rao", "replication", "uncoded"} <= set(names)
+    seconds = [row["seconds"] for row in rows if "times the predicted" in row["verdict"]]
+    assert seconds and all(s >= 0.98 * rows[0]["seconds"] for s in seconds)
+    for row in rows:
+        assert row["verdict"]
+        if row["grid"] is not None:
+            assert row["threshold"] >= 1 and row["bytes"] > 0 and row["memory_worker"] > 0
+    assert "tolerates 0" in rows[names.index("uncoded")]["verdict"]
+    json.dumps(rows, allow_nan=False)
+
+
+def test_a_named_code_is_explained_beside_the_others():
+    rows = plan(code="matdot", blocks=(1, 2, 1)).explain()
+    assert rows[0]["code"] == "matdot"
+    assert "asked for" in rows[0]["verdict"]
+    assert len(rows) > 3
+
+
+def test_a_plan_made_by_hand_cannot_be_explained():
+    with pytest.raises(UsageError, match="make_plan"):
+        dataclasses.replace(plan(), request=None).explain()
+
+
+def test_memory_is_kept():
+    free = plan(3000, 3000, 3000, workers=30)
+    needs = free.memory_worker
+    assert plan(3000, 3000, 3000, workers=30, memory=needs).grid == free.grid
+    verdicts = {
+        row["code"]: row["verdict"]
+        for row in plan(3000, 3000, 3000, workers=30, memory=needs).explain()
+    }
+    assert "of a worker's memory, more than" in verdicts["replication"]
+    with pytest.raises(UsageError, match="memory"):
+        plan(3000, 3000, 3000, workers=30, memory=1000.0)
+    with pytest.raises(UsageError, match=r"must fit into the memory allowed.*more blocks"):
+        plan(3000, 3000, 3000, workers=30, memory=1000.0, code="khatri-rao")
+    with pytest.raises(UsageError, match="memory must be positive"):
+        plan(memory=-1.0)
+
+
+def test_shares_of_sparse_operands_fill_up():
+    sparse = plan(3000, 3000, 50, nnz=(90_000, None), code="mds", blocks=10, workers=12)
+    coded = predict(sparse.code, sparse.shape, (0.01, 1.0), sparse.compute)
+    plain = predict(get("uncoded")(10, Grid(10, 1, 1)), sparse.shape, (0.01, 1.0), sparse.compute)
+    # A parity share holds all ten blocks.
+    assert coded.flops_worker == pytest.approx(10 * plain.flops_worker)

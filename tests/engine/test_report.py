@@ -122,7 +122,7 @@ def test_schema_without_an_error_estimate(bad):
 
 def test_three_lines_for_a_person():
     with POOLS["serial"]() as workers:
-        _, report = codedla.matmul(A, B, pool=workers, tolerate=2, return_report=True)
+        _, report = codedla.matmul(A, B, pool=workers, code="mds", tolerate=2, return_report=True)
     what, who, when = report.summary().splitlines()
     assert f"matmul by code {report.code}" in what
     assert f"needs any {report.threshold} of 7 workers" in what

@@ -64,6 +64,7 @@ class KhatriRao(Code):
     field = "real"
     systematic = True
     citation = "Subramaniam, Heidarzadeh, Narayanan, Allerton 2019"
+    purpose = "systematic: nothing to decode unless a worker is late"
     weakness = "rare patterns of 5 lost workers cost up to 6 digits at m*n=100 (3 lost: 4 digits)"
 
     def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:

@@ -59,6 +59,7 @@ class MDS(Code):
     threshold_formula = "k"
     systematic = True
     citation = "Lee et al., IEEE Trans. Inf. Theory 64 (2018)"
+    purpose = "one operand is coded, the other goes to everybody"
     weakness = (
         "codes one operand only; nodes chebyshev lose more than 6 digits from 3 losses and k=36 "
         "on, equispaced from k=16 on (every digit from k=36)"

@@ -46,6 +46,7 @@ class Polynomial(Code):
     field = "complex"
     systematic = False
     citation = "Yu, Maddah-Ali, Avestimehr, NeurIPS 2017"
+    purpose = "no survivor set loses many digits"
     weakness = (
         "decodes all blocks even when nobody is late, and in complex numbers; nodes chebyshev "
         "lose more than 6 digits from 3 losses and m*n=36 on, equispaced from m*n=16 on"

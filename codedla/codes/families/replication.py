@@ -39,6 +39,7 @@ class Replication(Code):
     systematic = True
     integral = True
     citation = "folklore; analysed in Wang, Joshi, Wornell, SIGMETRICS 2015"
+    purpose = "plain copies: every bit of the uncoded product, NaN and Inf in their places"
     weakness = "each loss survived costs a full copy of all blocks"
 
     @classmethod

@@ -37,6 +37,7 @@ class Uncoded(Code):
     systematic = True
     integral = True
     citation = "none: the ordinary block product"
+    purpose = "nothing may be lost, so nothing is coded"
     weakness = "one slow or lost worker delays or ends the job; workers beyond m*n stay idle"
 
     @classmethod

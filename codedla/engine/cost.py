@@ -1,0 +1,133 @@
+"""What one round of a code costs: flops, bytes, memory, and from them a predicted time.
+
+The time of a round is modelled as the longest worker's flops, all bytes through the master, and
+what is left to decode when the last needed reply is there. Sparse operands fill up when blocks are
+added: a share of ``w`` blocks of density ``d`` has up to ``w d`` of its entries stored, and from
+:data:`~codedla.engine.encoder.DENSE_SHARE_FROM` on it is dense.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla.codes.base import Code
+from codedla.engine.encoder import DENSE_SHARE_FROM
+from codedla.engine.work import COST, SPARSE_COST
+
+__all__ = ["BANDWIDTH", "FLOPS", "Cost", "predict"]
+
+FLOPS = 2e10
+"""Assumed speed of one worker, flop/s: only the ratio to the bandwidth matters here."""
+BANDWIDTH = 4e9
+"""Assumed bandwidth of the master's memory and links, bytes/s."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Predicted cost of one round.
+
+    Parameters
+    ----------
+    flops_worker : float
+        Of the worker with most to do, all of its shares.
+    sent, received : float
+        Bytes from the master, nothing resident yet; bytes of the replies that are needed.
+    memory_worker : float
+        Bytes of the largest shares of one worker, and of its reply (two buffers).
+    compute, transfer, decode : float
+        Seconds of the slowest worker that is needed, of all messages, and after the last of them.
+    """
+
+    flops_worker: float
+    sent: float
+    received: float
+    memory_worker: float
+    compute: float
+    transfer: float
+    decode: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it, one after the other."""
+        return self.compute + self.transfer + self.decode
+
+
+def predict(
+    code: Code, shape: tuple[int, int, int], density: tuple[float, float], dtype: np.dtype
+) -> Cost:
+    """Predict what a product costs in this code.
+
+    Parameters
+    ----------
+    code : Code
+    shape : (int, int, int)
+        Rows of A, inner dimension, columns of B.
+    density : (float, float)
+        Of A and B; 1.0 for dense operands.
+    dtype : numpy.dtype
+        dtype of shares and replies.
+
+    Returns
+    -------
+    Cost
+    """
+    (rows, inner, cols), grid, (u, q, v) = shape, code.grid, code.stack
+    height, depth, width = -(-rows // grid.m), -(-inner // grid.p), -(-cols // grid.n)
+    shares = np.array(code.shares)
+    stored_a = _stored(code.generator_a, u * q, density[0])[shares]
+    stored_b = _stored(code.generator_b, q * v, density[1])[shares]
+    bytes_a = stored_a * (u * q * height * depth * dtype.itemsize)
+    bytes_b = stored_b * (q * v * depth * width * dtype.itemsize)
+    reply = float(u * v * height * width * dtype.itemsize)
+    products = 2.0 * u * q * v * height * depth * width * (4.0 if dtype.kind == "c" else 1.0)
+    flops = products * stored_a * stored_b
+    sparse = (stored_a < 1.0) | (stored_b < 1.0)
+    # The flops of complex numbers count fourfold already.
+    slowness = 1.0 if dtype.kind == "c" else COST[dtype.kind]
+    seconds = flops * np.where(sparse, max(slowness, SPARSE_COST), slowness) / FLOPS
+    sent = float((bytes_a + bytes_b).sum())
+    received = code.threshold * reply
+    return Cost(
+        flops_worker=float(flops.max()) * code.load,
+        sent=sent,
+        received=received,
+        memory_worker=float((bytes_a + bytes_b).max()) * code.load + 2 * reply,
+        compute=float(seconds.max()) * _shares_of_one(code),
+        transfer=(sent + received) / BANDWIDTH,
+        decode=_decode_seconds(code, reply),
+    )
+
+
+def _stored(generator: NDArray[np.generic], rows: int, density: float) -> NDArray[np.float64]:
+    """Return the part of each share's entries that is stored; 1.0 for a dense share."""
+    if density >= 1.0:
+        return np.ones(len(generator) // rows)
+    blocks = np.count_nonzero(generator, axis=1).reshape(-1, rows).mean(axis=1)
+    filled = np.minimum(density * blocks, 1.0)
+    return np.where(filled > DENSE_SHARE_FROM, 1.0, filled)
+
+
+def _shares_of_one(code: Code) -> int:
+    """Return how many of its shares a worker computes when as many are lost as may be."""
+    if code.load == 1:
+        return 1
+    return min(code.load, -(-code.threshold // max(code.active - code.tolerates, 1)))
+
+
+def _decode_seconds(code: Code, reply: float) -> float:
+    """Predict what is left to do when the last needed reply is there."""
+    if code.only_plain:
+        return 0.0
+    outputs, parts = code.grid.outputs, code.stack[0] * code.stack[2]
+    if code.systematic:
+        # Replies were folded while waiting: what is left is a combination per lost block.
+        lost = min(code.tolerates, outputs)
+        return lost * (lost + 1) * reply / BANDWIDTH
+    block = reply / parts
+    traffic = (code.threshold * parts + outputs) * block / BANDWIDTH
+    # Two flops for every entry of eight bytes, and weight.
+    arithmetic = 2.0 * outputs * code.threshold * parts * block / 8.0 / FLOPS
+    return max(traffic, arithmetic)
