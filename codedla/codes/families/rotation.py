@@ -1,7 +1,7 @@
 r"""Rotation: both operands coded on the unit circle, in real arithmetic, optimal threshold.
 
-**Any ``m n`` of ``N`` workers decode.** Each of the ``m`` row blocks of ``A`` and of the ``n`` column
-blocks of ``B`` is cut in two, and worker ``w`` turns every pair by a multiple of its angle
+**Any ``m n`` of ``N`` workers decode.** Each of the ``m`` row blocks of ``A`` and of the ``n``
+column blocks of ``B`` is cut in two, and worker ``w`` turns every pair by a multiple of its angle
 :math:`\theta_w = 2 \pi w / N`, with :math:`R(\theta)` the rotation of the plane:
 
 .. math:: \tilde A = \sum_i (R(i \theta) \otimes I) \begin{bmatrix} A_{i0} \\ A_{i1} \end{bmatrix},
@@ -9,9 +9,9 @@ blocks of ``B`` is cut in two, and worker ``w`` turns every pair by a multiple o
           \tilde B = \sum_j \begin{bmatrix} B_{j0} & B_{j1} \end{bmatrix}
                      (R(-m j \theta) \otimes I).
 
-:math:`A_{i0} \pm \mathrm i A_{i1}` is multiplied by :math:`\mathrm e^{\pm \mathrm i \cdot i \theta}`,
-and likewise for ``B``: a reply is two polynomials in :math:`x = \mathrm e^{\mathrm i \theta}` and
-their conjugates, one of the powers :math:`x^{i + m j}`, one of :math:`x^{i - m j}`. Both have ``m n``
+With :math:`x = \mathrm e^{\mathrm i \theta}`, the sum :math:`A_{i0} + \mathrm i A_{i1}` is
+multiplied by :math:`x^i`, and likewise for ``B``: a reply is two polynomials in ``x`` and their
+conjugates, one with the powers :math:`x^{i + m j}`, one with :math:`x^{i - m j}`. Both have ``m n``
 consecutive exponents, so both are a Vandermonde system on the ``N``-th roots of unity, as
 well-conditioned as that of the polynomial code at complex points.
 

@@ -12,7 +12,8 @@ The inner rotations are those of RotMatDot, the outer ones those of the rotation
 ``Y``, ``2 x 2`` as well, falls apart into
 
 .. math:: Y_{00} \mp Y_{11} + \mathrm i (Y_{10} \pm Y_{01}) =
-          \sum_e U^\pm_e \mathrm e^{\mathrm i e \theta}, \qquad e = p i \pm p m j + d, \quad |d| < p,
+          \sum_e U^\pm_e \mathrm e^{\mathrm i e \theta}, \qquad
+          e = p i \pm p m j + d, \quad |d| < p,
 
 two polynomials with ``p m n + p - 1`` consecutive exponents each. The coefficients at
 :math:`e = p i \pm p m j` are block ``(i, j)`` of ``C``; the others mix products nobody wants.

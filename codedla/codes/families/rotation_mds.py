@@ -1,14 +1,16 @@
 r"""Rotation for one coded operand: pairs of row blocks turned by an angle of the worker's.
 
-**Any ``k`` of ``N`` workers decode.** ``A`` is cut into ``k`` row blocks, each of these in two, ``B``
-goes to everybody, and worker ``w``, with the angle :math:`\theta_w = 2 \pi w / N`, replies with
+**Any ``k`` of ``N`` workers decode.** ``A`` is cut into ``k`` row blocks, each of these in two,
+``B`` goes to everybody, and worker ``w``, with the angle :math:`\theta_w = 2 \pi w / N`, replies
+with
 
 .. math:: \sum_j (R(j \theta) \otimes I) \begin{bmatrix} A_{j0} \\ A_{j1} \end{bmatrix} B,
           \qquad R(\theta) = \begin{bmatrix} \cos & -\sin \\ \sin & \cos \end{bmatrix}.
 
-:math:`A_{j0} + \mathrm i A_{j1}` is multiplied by :math:`\mathrm e^{\mathrm i j \theta}`: the system
-is the Vandermonde matrix of the ``N``-th roots of unity, without complex numbers. (The trigonometric
-frame, code ``trig-frame``, is as well-conditioned and cuts ``A`` into half as many pieces.)
+:math:`A_{j0} + \mathrm i A_{j1}` is multiplied by :math:`\mathrm e^{\mathrm i j \theta}`: the
+system is the Vandermonde matrix of the ``N``-th roots of unity, without complex numbers. (The
+trigonometric frame, code ``trig-frame``, is as well-conditioned and cuts ``A`` into half as many
+pieces.)
 
 ========== ===========================================================================
 threshold  ``k``

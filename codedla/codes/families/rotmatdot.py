@@ -1,15 +1,15 @@
 r"""RotMatDot: MatDot on the unit circle, in real arithmetic.
 
-**Any ``2 p - 1`` of ``N`` workers decode.** The inner dimension is cut into ``p`` pairs of blocks and
-worker ``w``, with the angle :math:`\theta_w = 2 \pi w / N`, turns the pairs of both operands alike
-(:math:`R` the rotation of the plane):
+**Any ``2 p - 1`` of ``N`` workers decode.** The inner dimension is cut into ``p`` pairs of blocks
+and worker ``w``, with the angle :math:`\theta_w = 2 \pi w / N`, turns the pairs of both operands
+alike (:math:`R` the rotation of the plane):
 
 .. math:: \tilde A = \sum_l \begin{bmatrix} A_{l0} & A_{l1} \end{bmatrix} (R(-l \theta) \otimes I),
           \qquad
           \tilde B = \sum_l (R(l \theta) \otimes I) \begin{bmatrix} B_{l0} \\ B_{l1} \end{bmatrix}.
 
-In the product the pairs ``l, l'`` meet turned by :math:`(l' - l) \theta`. It is a real trigonometric
-polynomial of degree ``p - 1``, with ``2 p - 1`` real unknowns, whose constant term is
+In the product the pairs ``l, l'`` meet turned by :math:`(l' - l) \theta`. It is a real
+trigonometric polynomial of degree ``p - 1``, with ``2 p - 1`` real unknowns, whose constant term is
 :math:`\sum_l A_{l0} B_{l0} + A_{l1} B_{l1} = C`. When all reply, the mean of the replies is ``C``.
 
 ========== =======================================================================
