@@ -10,12 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from codedla.engine.attend import always
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import Decoder
+from codedla.engine.work import by_name, pack_function
+from codedla.errors import UsageError
 
 __all__ = ["SILENCE", "Check", "Event", "Operand", "Outcome", "Pool", "Progress", "Round", "Span"]
 
@@ -100,7 +104,8 @@ class Round:
         Shares to be computed, in the order in which they are handed out; share ``w`` has its home
         on worker ``w``.
     operands : callable
-        ``operands(share)`` returns the two matrices of that share's product.
+        ``operands(share)`` returns the matrices that share's reply is computed from, two of them
+        for a product.
     collector : Collector
         Decides; see :mod:`codedla.engine.collector`.
     decoder : Decoder
@@ -117,10 +122,15 @@ class Round:
         See :data:`Check`; a reply that fails it is refused.
     prepare : callable or None
         What the check can do ahead; returns whether there was anything to do.
+    work : str
+        What workers compute from the operands: an operation of :mod:`codedla.engine.work`.
+    function : callable or None
+        With work "call": ``reply = function(*operands)``, called on the workers with read-only
+        matrices. It must return a matrix of the shape and dtype of the decoder's target.
     """
 
     shares: Sequence[int]
-    operands: Callable[[int], tuple[Operand, Operand]]
+    operands: Callable[[int], tuple[Operand, ...]]
     collector: Collector
     decoder: Decoder
     timeout: float | None = None
@@ -128,6 +138,32 @@ class Round:
     borrowed: bool = False
     check: Check | None = None
     prepare: Callable[[], bool] | None = None
+    work: str = "matmul"
+    function: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.operation = by_name(self.work)
+        if (self.work == "call") != callable(self.function):
+            raise UsageError(
+                f"work 'call', and no other, has a function; got work={self.work!r} with "
+                f"function={self.function!r}; give both"
+            )
+
+    @cached_property
+    def _packed(self) -> Operand:
+        packed = pack_function(self.function) if self.function is not None else None
+        return Operand(0, lambda: packed)
+
+    def parcel(self, share: int) -> tuple[Operand, ...]:
+        """Return what travels to another process for a share: the operands, and the function."""
+        operands = self.operands(share)
+        return operands if self.function is None else (*operands, self._packed)
+
+    def perform(self, matrices: Sequence[Any], out: NDArray[Any]) -> None:
+        """Compute one reply in this process, into ``out``."""
+        self.operation.perform(
+            matrices if self.function is None else (*matrices, self.function), out, always
+        )
 
     def idle(self) -> bool:
         """Do what can be done while no reply arrives; return whether there was anything."""

@@ -1,4 +1,7 @@
-"""The one thing a worker computes: the product of its two shares, in panels.
+"""What workers compute: named operations, most of all the product of two shares, in panels.
+
+Every operation has a name, which a :class:`~codedla.engine.round.Round` states, and a number, which
+travels. It takes the operands of one share and returns the reply; see :class:`Work`.
 
 Between panels the worker looks for newer orders. A panel is as large as BLAS needs to run near its
 full speed (small panels pack the same operand again and again: 256 x 512 costs 12 %, 128 x 256
@@ -8,13 +11,22 @@ worker is never deaf for long.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import pickle
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PANEL_FLOPS", "multiply"]
+from codedla.engine import spectral
+from codedla.engine.attend import CarryOn, always, attend
+from codedla.errors import UsageError
+
+__all__ = ["PANEL_FLOPS", "Work", "by_name", "by_number", "multiply", "pack_function"]
+
+Array = NDArray[Any]
 
 PANEL_FLOPS = 2e9
 """Target size of a panel: about 40 ms on one core at 50 GF/s."""
@@ -28,7 +40,7 @@ def multiply(
     a: Any,
     b: Any,
     out: NDArray[np.generic],
-    carry_on: Callable[[], bool] = lambda: True,
+    carry_on: CarryOn = always,
 ) -> bool:
     """Write ``a @ b`` into ``out``; stop early when ``carry_on()`` says no.
 
@@ -91,3 +103,149 @@ def _sparse_panel(a: Any, b: Any, rows: int, cols: int, flops: float) -> tuple[i
     else:
         per_row = 2.0 * a.nnz / max(rows, 1) * max(cols, 1)
     return max(min(int(flops / max(per_row, 1.0)), rows), 1), max(cols, 1)
+
+
+# -- the operations --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Work:
+    """One operation.
+
+    Parameters
+    ----------
+    name : str
+    number : int
+        Never given to another operation: ranks tell each other by it what to do.
+    perform : callable
+        ``perform(operands, out, carry_on)`` returns the reply, a C-ordered matrix, or None when
+        ``carry_on`` said no. It is written into ``out`` unless that is None.
+    """
+
+    name: str
+    number: int
+    perform: Callable[[Sequence[Any], Array | None, CarryOn], Array | None]
+
+
+def _matmul(
+    operands: Sequence[Any], out: Array | None = None, carry_on: CarryOn = always
+) -> Array | None:
+    a, b = operands
+    if out is None:
+        out = np.empty((a.shape[0], b.shape[1]), np.result_type(a.dtype, b.dtype))
+    return out if multiply(a, b, out, carry_on) else None
+
+
+def _call(
+    operands: Sequence[Any], out: Array | None = None, carry_on: CarryOn = always
+) -> Array | None:
+    """Call a function of the shares; it is the last operand, itself or as :func:`pack_function`."""
+    *shares, function = operands
+    if isinstance(function, np.ndarray):
+        function = pickle.loads(function.tobytes())
+    # A plain share may be the caller's own memory, a resident one is needed again.
+    shares = [_read_only(share) for share in shares]
+    results = attend(lambda: function(*shares), carry_on)
+    if not results:
+        return None
+    reply = _checked_reply(results[0])
+    if out is None:
+        reply = np.ascontiguousarray(reply)
+        kept = any(isinstance(s, np.ndarray) and np.may_share_memory(s, reply) for s in shares)
+        return reply.copy() if kept or not reply.flags.writeable else reply
+    if (reply.shape, reply.dtype) != (out.shape, out.dtype):
+        raise TypeError(wrong_reply(reply.shape, reply.dtype, out))
+    out[...] = reply
+    return out
+
+
+def wrong_reply(shape: tuple[int, ...], dtype: np.dtype, due: Array) -> str:
+    """Say that a function's result is not the matrix that the code decodes from."""
+    return (
+        f"the function of a coded computation must return {due.dtype} of shape {due.shape} for "
+        f"these shares; got {dtype} of shape {shape}"
+    )
+
+
+def _checked_reply(result: Any) -> Array:
+    if not isinstance(result, np.ndarray) or result.ndim != 2 or result.dtype not in _TRAVELLING:
+        got = type(result).__name__
+        if isinstance(result, np.ndarray):
+            got = f"{result.dtype} of shape {result.shape}"
+        names = ", ".join(str(dtype) for dtype in _TRAVELLING)
+        raise TypeError(
+            f"the function of a coded computation must return a matrix of one of {names}; got {got}"
+        )
+    return result
+
+
+def _read_only(share: Any) -> Any:
+    if isinstance(share, np.ndarray):
+        share = share.view()
+        share.flags.writeable = False
+    return share
+
+
+def pack_function(function: Callable[..., Any]) -> Array:
+    """Return a function as bytes that another rank can call, a matrix of one row.
+
+    Raises
+    ------
+    UsageError
+        It, or something it refers to, cannot be sent.
+    """
+    import cloudpickle
+
+    try:
+        data = cloudpickle.dumps(function)
+    except Exception as error:
+        raise UsageError(
+            "a function must be one that can be sent to other ranks (open files, locks and pools "
+            f"cannot); got {function!r}: {type(error).__name__}: {error}; pass what it needs as "
+            "plain values"
+        ) from error
+    return np.frombuffer(data, np.uint8)[None, :]
+
+
+_TRAVELLING = tuple(np.dtype(t) for t in ("f4", "f8", "c8", "c16", "i4", "i8"))
+_ALL = (
+    Work("matmul", 0, _matmul),
+    Work("call", 1, _call),
+    Work("fft", 2, spectral.fft),
+    Work("rfft", 3, spectral.rfft),
+    Work("convolve", 4, spectral.convolve),
+    Work("convolve-direct", 5, partial(spectral.convolve, method="direct")),
+    Work("convolve-fft", 6, partial(spectral.convolve, method="fft")),
+)
+_BY_NAME = {work.name: work for work in _ALL}
+_BY_NUMBER = {work.number: work for work in _ALL}
+
+
+def by_name(name: str) -> Work:
+    """Return the operation of this name.
+
+    Raises
+    ------
+    UsageError
+        There is none.
+    """
+    if name not in _BY_NAME:
+        known = ", ".join(map(repr, _BY_NAME))
+        raise UsageError(f"workers can do {known}; got work={name!r}; use one of these")
+    return _BY_NAME[name]
+
+
+def by_number(number: int) -> Work:
+    """Return the operation of this number.
+
+    Raises
+    ------
+    RuntimeError
+        There is none: the order was made by another version of this program.
+    """
+    if number not in _BY_NUMBER:
+        raise RuntimeError(
+            f"operation {number} is not known on this rank, whose codedla is of another version "
+            "than the master's; install one version on all ranks"
+        )
+    return _BY_NUMBER[number]

@@ -268,7 +268,7 @@ class Master:
         began = time.perf_counter()
         message = Message(Kind.RUN, running.round_id)
         arrays: list[NDArray[Any]] = []
-        operands = running.job.operands(share)
+        operands = running.job.parcel(share)
         for position, operand in enumerate(operands):
             arrays += self._describe(message, position, operand, link)
         encoded = time.perf_counter()
@@ -280,6 +280,7 @@ class Master:
             message.words[16:] = words[16:]
         link.order += 1
         message.words[4:8] = len(operands), inline, self.trace, link.order
+        message.words[wire.WORK_AT] = running.job.operation.number
         self._order(link, message, [] if inline else arrays)
         # Only now: had a later operand failed to be encoded, nothing would have been sent.
         link.holds.update(operand.key for operand in operands if operand.key)
@@ -448,7 +449,7 @@ class Master:
             decoder.release(share, arriving=True)
         target = decoder.target(share)
         if reply is not target:
-            check_reply(link, answer, target)
+            check_reply(job, link, answer, target)
             target[...] = reply
         if not self._checked(running, share, target):
             self._refuse(running, link, share)

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla.engine.round import Round
+from codedla.engine.work import wrong_reply
+from codedla.errors import WorkerError
 from codedla.mpi.link import Link
 from codedla.mpi.wire import Answer, runs_of_rows
 
@@ -56,7 +58,7 @@ class Reception:
 
         Raises
         ------
-        RuntimeError
+        RuntimeError, WorkerError
             The reply has another shape or dtype than is due.
         """
         share, collector = link.share, job.collector
@@ -64,7 +66,7 @@ class Reception:
         if taken or not collector.wants(share):
             return None
         target = job.decoder.target(link.share)
-        check_reply(link, answer, target)
+        check_reply(job, link, answer, target)
         # What the caller lent goes back when the round is over, with the reply complete or not.
         lent = job.borrowed and np.may_share_memory(target, job.decoder.output)
         return None if lent or not runs_of_rows(target) else target
@@ -78,14 +80,21 @@ class Reception:
         return held[:size].view(answer.dtype).reshape(answer.shape)
 
 
-def check_reply(link: Link, answer: Answer, target: NDArray[Any]) -> None:
-    """Refuse a reply of another shape or dtype than is due: the ranks disagree about the plan.
+def check_reply(job: Round, link: Link, answer: Answer, target: NDArray[Any]) -> None:
+    """Refuse a reply of another shape or dtype than is due.
 
     Raises
     ------
+    WorkerError
+        The caller's function has returned it.
     RuntimeError
+        The ranks disagree about the plan.
     """
     if target.shape != answer.shape or target.dtype != answer.dtype:
+        if job.function is not None:
+            text = wrong_reply(answer.shape, answer.dtype, target)
+            host = link.host or "unknown host"
+            raise WorkerError(f"TypeError: {text}", rank=link.rank, host=host, traceback="")
         raise RuntimeError(
             f"rank {link.rank} replied {answer.dtype} {answer.shape}, "
             f"{target.dtype} {target.shape} was due"

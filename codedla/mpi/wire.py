@@ -24,6 +24,7 @@ __all__ = [
     "HEADER",
     "INLINE",
     "ORDER_AT",
+    "WORK_AT",
     "Answer",
     "Backoff",
     "Inbox",
@@ -53,6 +54,8 @@ _OPERANDS_AT = 16
 _OPERAND_WORDS = 8
 ORDER_AT = 9
 """Where an answer's header repeats the number of its order."""
+WORK_AT = 8
+"""Where an order's header says which operation is to be done."""
 _MARKS_AT = 10
 _WASTE = 8192
 """Elements (of 16 bytes at most) of the memory that unwanted messages are received into."""
@@ -67,6 +70,7 @@ _MPI_TYPES = {
     np.dtype("c16"): MPI.C_DOUBLE_COMPLEX,
     np.dtype("i4"): MPI.INT32_T,
     np.dtype("i8"): MPI.INT64_T,
+    np.dtype("u1"): MPI.UINT8_T,
 }
 
 

@@ -26,12 +26,13 @@ import numpy as np
 from mpi4py import MPI
 
 from codedla.engine.stragglers import Fault, FaultPlan
-from codedla.engine.work import multiply
+from codedla.engine.work import Work, by_number
 from codedla.mpi import world
 from codedla.mpi.leftovers import is_alive
 from codedla.mpi.limits import orphan_limit
 from codedla.mpi.wire import (
     ORDER_AT,
+    WORK_AT,
     Answer,
     Backoff,
     Inbox,
@@ -152,6 +153,7 @@ class Worker:
     def _run(self, order: Received) -> None:
         self._current, self.cancelled = order.round_id, False
         number, traced, inline = order.words[7], bool(order.words[6]), bool(order.words[5])
+        work_number = int(order.words[WORK_AT])
         if not inline:
             # While the operands arrive the master must be heard.
             order = order.copy()
@@ -162,7 +164,8 @@ class Worker:
             finally:
                 if inline:
                     self.inbox.post()
-            answer = self._answer(operands, traced=traced)
+            work = by_number(work_number)
+            answer = self._answer(work, operands, traced=traced)
         except MPI.Exception:
             raise
         except BaseException as error:
@@ -208,15 +211,15 @@ class Worker:
             self._progress(self._look())
         self._backoff.reset()
 
-    def _answer(self, operands: list[Any], *, traced: bool) -> tuple[Message, list[Any]]:
+    def _answer(
+        self, work: Work, operands: list[Any], *, traced: bool
+    ) -> tuple[Message, list[Any]]:
         """Compute the task; return the answer and the arrays that follow it."""
         self._marks = [time.perf_counter_ns()] if traced else None
         self._sleep(self.plan.start_task())
-        a, b = operands
-        started = time.perf_counter()
-        reply = np.empty((a.shape[0], b.shape[1]), np.result_type(a.dtype, b.dtype))
-        self._panel_began = started
-        if not multiply(a, b, reply, self._carry_on):
+        started = self._panel_began = time.perf_counter()
+        reply = work.perform(operands, None, self._carry_on)
+        if reply is None:
             return Message(Kind.ABANDONED, self._current), []
         self._drag()
         self.plan.corrupt(reply)
@@ -225,8 +228,11 @@ class Worker:
             message.mark([*self._marks, time.perf_counter_ns()])
         return message, [] if message.words[7] else [reply]
 
-    def _carry_on(self) -> bool:
+    def _carry_on(self, between: bool = True, /) -> bool:
         """Between panels: be slow if told to, look for orders, keep replies moving."""
+        if not between:
+            self._look()
+            return not (self.cancelled or self.stopping)
         self._drag()
         self._look()
         self._panel_began = time.perf_counter()

@@ -11,7 +11,6 @@ from codedla.engine.arguments import whole_number
 from codedla.engine.collector import Instruction
 from codedla.engine.round import Event, Operand, Outcome, Round, Span
 from codedla.engine.stragglers import Fault, FaultPlan, check_ranks
-from codedla.engine.work import multiply
 from codedla.errors import PoolClosed, WorkerError
 
 __all__ = ["LocalPool"]
@@ -83,7 +82,7 @@ class LocalPool:
             self._resident[place] = operand.supply()
         return self._resident[place]
 
-    def compute(self, job: Round, share: int, worker: int, matrices: tuple[Any, Any]) -> None:
+    def compute(self, job: Round, share: int, worker: int, matrices: tuple[Any, ...]) -> None:
         """Compute one reply into its target.
 
         Raises
@@ -93,7 +92,7 @@ class LocalPool:
         """
         target = job.decoder.target(share)
         try:
-            multiply(*matrices, target)
+            job.perform(matrices, target)
         except Exception as error:
             self.fail(job, worker, error)
         self.plans[worker].corrupt(target)

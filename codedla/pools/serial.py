@@ -85,9 +85,9 @@ class SerialPool(LocalPool):
     def _serve(self, job: Round, share: int, worker: int, outcome: Outcome) -> Instruction:
         """Encode, compute and hand over one reply."""
         began = time.perf_counter()
-        a, b = (self.fetch(worker, operand) for operand in job.operands(share))
+        matrices = tuple(self.fetch(worker, operand) for operand in job.operands(share))
         encoded = time.perf_counter()
-        self.compute(job, share, worker, (a, b))
+        self.compute(job, share, worker, matrices)
         computed = time.perf_counter()
         outcome.encode += encoded - began
         outcome.wait += computed - encoded

@@ -131,8 +131,8 @@ class Simulation:
     def _reply(self, worker: int, share: int) -> None:
         pool, job = self.pool, self.job
         if self.collector.wants(share):
-            a, b = (pool.fetch(worker, operand) for operand in job.operands(share))
-            pool.compute(job, share, worker, (a, b))
+            matrices = tuple(pool.fetch(worker, operand) for operand in job.operands(share))
+            pool.compute(job, share, worker, matrices)
         began, _ = self._began.pop(worker)
         pool.note_span(self.outcome, worker, "compute", began, self.now, share)
         self._instruct(pool.hand_over(job, share, worker, self.outcome, self.now))

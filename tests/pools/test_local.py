@@ -136,7 +136,7 @@ def test_an_exception_inside_a_task_names_the_rank(kind, monkeypatch):
     def broken(*arguments, **options):
         raise ArithmeticError("no such number")
 
-    monkeypatch.setattr("codedla.pools.local.multiply", broken)
+    monkeypatch.setattr("codedla.engine.work.multiply", broken)
     with kind(3) as pool, pytest.raises(WorkerError, match="ArithmeticError: no such") as caught:
         codedla.matmul(A, B, pool=pool)
     assert caught.value.rank in (1, 2, 3)
@@ -144,11 +144,11 @@ def test_an_exception_inside_a_task_names_the_rank(kind, monkeypatch):
 
 
 def test_the_serial_pool_gives_up_after_the_timeout(monkeypatch):
-    def slow(a, b, out):
+    def slow(a, b, out, carry_on):
         time.sleep(0.05)
         out[...] = a @ b
 
-    monkeypatch.setattr("codedla.pools.local.multiply", slow)
+    monkeypatch.setattr("codedla.engine.work.multiply", slow)
     with (
         codedla.SerialPool(6) as pool,
         pytest.raises(NotDecodable, match="the time-out passed") as caught,
@@ -196,7 +196,7 @@ def test_progress(kind):
 
 def test_a_hopeless_serial_round_computes_nothing(monkeypatch):
     calls = []
-    monkeypatch.setattr("codedla.pools.local.multiply", lambda *call: calls.append(call))
+    monkeypatch.setattr("codedla.engine.work.multiply", lambda *call: calls.append(call))
     lost = faults(*(f"kill:{rank}:0" for rank in range(1, 6)))
     with codedla.SerialPool(5, faults=lost) as pool, pytest.raises(NotDecodable):
         codedla.matmul(A, B, pool=pool, code="mds", blocks=(3, 1))

@@ -8,7 +8,7 @@ from mpi4py import MPI
 from threadpoolctl import threadpool_info
 
 import codedla
-from codedla.mpi import worker
+from codedla.engine import work
 
 world = MPI.COMM_WORLD
 rank, size = world.Get_rank(), world.Get_size()
@@ -30,7 +30,7 @@ def error_of(call):
 
 A @ B
 before, inside = threads(), []
-original = worker.multiply
+original = work.multiply
 
 
 def watched(*arguments):
@@ -38,7 +38,7 @@ def watched(*arguments):
     return original(*arguments)
 
 
-worker.multiply = watched
+work.multiply = watched
 # A receive that would match anything on the caller's communicator, and messages on their way.
 mine = np.zeros(4)
 if rank == 0:

@@ -27,6 +27,7 @@ if how == "run":
     mpi4py.rc.finalize = False  # as program.run has it; what is patched below imports MPI earlier
 
 from codedla.engine import decoder, encoder
+from codedla.engine import work as tasks
 from codedla.linalg import product
 from codedla.mpi import master, program, wire, worker
 from codedla.mpi.pool import MPIPool
@@ -89,14 +90,14 @@ def signalled(number, when):
     if when == "idle":
         threading.Timer(1.0, os.kill, (os.getpid(), number)).start()
     else:
-        original = worker.multiply
+        original = tasks.multiply
 
         def hit(*words, **more):
             os.kill(os.getpid(), number)
             time.sleep(0.01)
             return original(*words, **more)
 
-        worker.multiply = hit
+        tasks.multiply = hit
 
 
 match place:
@@ -117,15 +118,15 @@ match place:
         replace(worker.pickle, "dumps", damage, here=on_worker)
     case "error":
         replace(worker.pickle, "dumps", damage, here=on_worker, after=1)
-        replace(worker, "multiply", fail, here=on_worker, after=2)
+        replace(tasks, "multiply", fail, here=on_worker, after=2)
     case "task":
-        replace(worker, "multiply", fail, here=on_worker, after=1)
+        replace(tasks, "multiply", fail, here=on_worker, after=1)
     case "task untold":
-        replace(worker, "multiply", untold, here=on_worker, after=1)
+        replace(tasks, "multiply", untold, here=on_worker, after=1)
     case "task exit":
-        replace(worker, "multiply", leave, here=on_worker, after=1)
+        replace(tasks, "multiply", leave, here=on_worker, after=1)
     case "task memory":
-        replace(worker, "multiply", starve, here=on_worker, after=1)
+        replace(tasks, "multiply", starve, here=on_worker, after=1)
     case "operands memory":
         replace(wire.Incoming, "arrays", starve, here=on_worker, after=2)
     case "operands":

@@ -13,6 +13,7 @@ import numpy as np
 from common import FOLDER, WORDS, faults, note_shared_memory, write
 
 import codedla
+from codedla.engine import work as tasks
 from codedla.mpi import launch, master, program, wire, worker
 
 scenario, *words = WORDS
@@ -291,13 +292,13 @@ if rank == 2:
 
         worker.Worker._send = send_twice
     if scenario == "late" and words[0] == "deaf":
-        compute = worker.multiply
+        compute = tasks.multiply
 
         def deaf(a, b, reply, _):
             time.sleep(0.7)
             return compute(a, b, reply, lambda: True)
 
-        worker.multiply = deaf
+        tasks.multiply = deaf
 
 
 def work(pool):

@@ -1,0 +1,1 @@
+"""Coded transforms: Fourier transforms and convolutions that do not wait for the slowest."""
