@@ -1,4 +1,4 @@
-"""Decode while waiting: three strategies over one interface.
+"""Decode while waiting: several strategies over one interface.
 
 A pool receives the reply to share ``w`` into ``decoder.target(w)``, then calls ``decoder.add(w)``.
 While nothing arrives it calls ``decoder.idle()``, which folds a block that is waiting. When the
@@ -9,6 +9,7 @@ strategy            used for                                         work after 
 ==================  ===============================================  =========================
 SystematicDecoder   codes with plain blocks                          O(erased blocks)
 StreamingDecoder    one wanted functional (MatDot)                   s + 1 blocks
+PeelingDecoder      sparse codes of many blocks                      that of the peeling
 DenseDecoder        everything else                                  one combination, K blocks
 ==================  ===============================================  =========================
 """
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from codedla.blocks import Split
 from codedla.codes.base import Code
 from codedla.codes.exact import ExactCode
+from codedla.codes.peeling import PeelingCode
 from codedla.engine import arithmetic
 
 __all__ = ["Decoder", "DenseDecoder", "StreamingDecoder", "SystematicDecoder", "make_decoder"]
@@ -310,6 +312,11 @@ def make_decoder(code: Code, output: Array, dtype: np.dtype) -> Decoder:
         from codedla.engine.exact_decoder import make_exact_decoder
 
         return make_exact_decoder(code, output, dtype)
+    if isinstance(code, PeelingCode) and code.peels:
+        # It derives from the decoder here.
+        from codedla.engine.peeling import PeelingDecoder
+
+        return PeelingDecoder(code, output, dtype)
     if code.systematic and any(code.plain_block(w) is not None for w in code.shares):
         return SystematicDecoder(code, output, dtype)
     one = code.grid.outputs == 1 and len(code.shares) == code.n_workers

@@ -82,14 +82,14 @@ class DenseEncoder:
 
     def _combine(self, weights: Array, share: Array) -> None:
         """Write ``sum_u weights[u] * block_u`` into ``share``."""
-        blocks = [self._position(u) for u in range(len(weights))]
+        blocks = [(u, *self._position(u)) for u in np.flatnonzero(weights).tolist()]
         for piece_rows, piece_cols in itertools.product(_pieces(self.rows), _pieces(self.cols)):
             target = share[piece_rows, piece_cols]
             sources, used = [], []
-            for u, (i, j) in enumerate(blocks):
+            for u, i, j in blocks:
                 block = self.matrix[self.rows.slice(i), self.cols.slice(j)]
                 view = block[piece_rows, piece_cols]
-                if weights[u] != 0 and view.shape == target.shape:
+                if view.shape == target.shape:
                     sources.append(view)
                     used.append(u)
             if used:
@@ -156,12 +156,11 @@ class SparseEncoder:
             array = np.asarray(weights)
             whole = array if array.dtype.kind in "iu" else np.rint(array.real)
             weights = whole.astype(self.dtype)
-        for u, weight in enumerate(weights):
-            if weight != 0:
-                part = self.plain(u).tocoo()
-                data.append((part.data * weight).astype(self.dtype))
-                rows.append(part.row)
-                cols.append(part.col)
+        for u in np.flatnonzero(weights).tolist():
+            part = self.plain(u).tocoo()
+            data.append((part.data * weights[u]).astype(self.dtype))
+            rows.append(part.row)
+            cols.append(part.col)
         if not data:
             return sp.csr_array(shape, dtype=self.dtype)
         joined = (np.concatenate(data), (np.concatenate(rows), np.concatenate(cols)))

@@ -1,0 +1,76 @@
+"""The rateless code: degrees, plain copies, and work of all speeds put to use."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import codedla
+from codedla.blocks import Grid
+from codedla.codes import get
+from codedla.codes.families.lt import soliton
+from codedla.engine.stragglers import Fault
+
+
+def code(workers, blocks):
+    return get("lt")(workers, Grid(blocks, 1, 1))
+
+
+def test_degrees_are_robust_soliton():
+    # Luby's formulas, by hand for k = 100: R = 0.05 * 10 * ln(2000) = 3.80, the spike at 26.
+    weights, size = soliton(100), 0.5 * math.log(2000)
+    assert round(100 / size) == 26
+    spike = size * math.log(size / 0.05) / 100
+    total = 1 + sum(size / (100 * d) for d in range(1, 26)) + spike
+    assert weights[0] == pytest.approx((1 / 100 + size / 100) / total)
+    assert weights[1] == pytest.approx((1 / 2 + size / 200) / total)
+    assert weights[25] == pytest.approx(
+        (1 / (26 * 25) + size * math.log(size / 0.05) / 100) / total
+    )
+    assert weights[99] == pytest.approx(1 / (100 * 99) / total)
+    assert sum(weights) == pytest.approx(1)
+
+
+def test_blocks_are_mixed_in_equally_often():
+    lt = code(20, 400)
+    rows = lt.generator_a[: lt.coded * 20]
+    assert np.isin(rows, (-1, 0, 1)).all()
+    often = np.count_nonzero(rows, axis=0)
+    assert often.max() - often.min() <= 1
+    mean = sum(d * p for d, p in enumerate(soliton(400), 1))
+    assert np.count_nonzero(rows) / len(rows) == pytest.approx(mean, rel=0.1)
+
+
+@pytest.mark.parametrize(("workers", "blocks"), [(2, 5), (3, 7), (20, 33)])
+def test_plain_copies_are_on_different_workers(workers, blocks):
+    lt = code(workers, blocks)
+    last = [s for s in lt.shares if s >= lt.coded * workers]
+    for block in range(blocks):
+        homes = [lt.home(s) for s in last if lt.generator_a[s, block]]
+        assert len(homes) == len(set(homes)) == min(workers, 3) == lt.tolerates + 1
+
+
+def test_little_more_than_k_replies_are_needed():
+    rng = np.random.default_rng(11)
+    for blocks, most in ((100, 1.05), (1000, 1.01)):
+        lt = code(20, blocks)
+        for _ in range(3):
+            suffice = lt.watch()
+            coded = rng.permutation(lt.coded * 20)
+            needed = next(count for count, s in enumerate(coded, 1) if suffice(int(s)))
+            assert blocks <= needed <= most * blocks
+
+
+def test_time_is_near_the_ideal_for_workers_of_any_speed():
+    rng = np.random.default_rng(7)
+    speeds = rng.uniform(1, 5, 20)
+    faults = [Fault("slow", w, 5 / speed) for w, speed in enumerate(speeds)]
+    a, x = rng.standard_normal((2000, 30)), rng.standard_normal(30)
+    with codedla.SimulatedPool(20, faults=faults, task_seconds=1.0) as pool:
+        y, report = codedla.matvec(a, x, pool=pool, code="lt", blocks=1000, return_report=True)
+    ideal = 1000 / (speeds / 5).sum()
+    assert ideal <= report.times["total"] <= 1.08 * ideal
+    assert np.linalg.norm(y - a @ x) <= 1e-11 * np.linalg.norm(a @ x)
+    assert report.stragglers == []
