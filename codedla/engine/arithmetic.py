@@ -14,9 +14,16 @@ from numpy.typing import NDArray
 
 from codedla import kernels
 
-__all__ = ["combine", "empty", "fold", "new_blocks"]
+__all__ = ["accumulating", "combine", "empty", "fold", "new_blocks"]
 
 Array = NDArray[Any]
+
+_SINGLE = {
+    np.dtype(np.float32): np.dtype(np.float64),
+    np.dtype(np.complex64): np.dtype(np.complex128),
+}
+_BAND_BYTES = 1 << 20
+"""Double-precision copies of this size are made at a time: they stay in a core's cache."""
 
 
 def empty(shape: tuple[int, int], dtype: np.dtype) -> Array:
@@ -33,13 +40,24 @@ def new_blocks(count: int, shape: tuple[int, int], dtype: np.dtype) -> list[Arra
 
 
 def combine(
-    weights: Array, inputs: Sequence[Array], outputs: Sequence[Array], *, accumulate: bool = False
+    weights: Array,
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    *,
+    accumulate: bool = False,
+    wide: bool = False,
 ) -> None:
-    """Write ``outputs[i] (+)= sum_j weights[i, j] * inputs[j]``, of float or integer blocks."""
+    """Write ``outputs[i] (+)= sum_j weights[i, j] * inputs[j]``, of float or integer blocks.
+
+    With ``wide``, and where precisions differ, weights and sums are in double precision.
+    """
     if not outputs or outputs[0].size == 0:
         return
     if outputs[0].dtype.kind not in "iu":
-        kernels.combine(weights, list(inputs), list(outputs), accumulate=accumulate)
+        if wide or (inputs and inputs[0].dtype != outputs[0].dtype):
+            _combine_wide(weights, inputs, outputs, accumulate=accumulate)
+        else:
+            kernels.combine(weights, list(inputs), list(outputs), accumulate=accumulate)
         return
     whole = _integers(weights, outputs[0].dtype)
     for row, out in zip(whole, outputs, strict=True):
@@ -50,12 +68,54 @@ def combine(
                 out += weight * block
 
 
+def accumulating(dtype: np.dtype) -> np.dtype:
+    """Return the dtype to sum replies of ``dtype`` in: double precision for single."""
+    return _SINGLE.get(np.dtype(dtype), np.dtype(dtype))
+
+
+def _combine_wide(
+    weights: Array, inputs: Sequence[Array], outputs: Sequence[Array], *, accumulate: bool
+) -> None:
+    """Combine single-precision blocks with double-precision weights and sums, band by band.
+
+    Four to six times slower than in single precision, which is why only decoding does it: there
+    weights are large and of either sign, and every rounding of a sum is amplified.
+    """
+    rows, cols = outputs[0].shape
+    wide = accumulating(outputs[0].dtype)
+    size = wide.itemsize * max(cols, 1) * (len(inputs) + len(outputs))
+    band = min(max(1, _BAND_BYTES // size), rows)
+    ins = [empty((band, cols), wide) for _ in inputs]
+    outs = [empty((band, cols), wide) for _ in outputs]
+    for top in range(0, rows, band):
+        height = min(band, rows - top)
+        for scratch, block in zip(ins, inputs, strict=True):
+            scratch[:height] = block[top : top + height]
+        if accumulate:
+            for scratch, block in zip(outs, outputs, strict=True):
+                scratch[:height] = block[top : top + height]
+        kernels.combine(
+            weights,
+            [scratch[:height] for scratch in ins],
+            [scratch[:height] for scratch in outs],
+            accumulate=accumulate,
+        )
+        # What does not fit into single precision becomes Inf, as it would in its own arithmetic.
+        with np.errstate(over="ignore"):
+            for scratch, block in zip(outs, outputs, strict=True):
+                block[top : top + height] = scratch[:height]
+
+
 def fold(accumulators: Sequence[Array], weights: Array, block: Array) -> None:
     """Add ``weights[r] * block`` to every accumulator, in one pass over ``block``."""
     if not accumulators or block.size == 0:
         return
     if block.dtype.kind not in "iu":
-        kernels.fold(list(accumulators), weights, block)
+        if block.dtype == accumulators[0].dtype:
+            kernels.fold(list(accumulators), weights, block)
+        else:
+            column = np.asarray(weights)[:, None]
+            _combine_wide(column, [block], accumulators, accumulate=True)
         return
     for weight, out in zip(_integers(weights, block.dtype), accumulators, strict=True):
         out += weight * block

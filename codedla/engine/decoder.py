@@ -205,7 +205,8 @@ class SystematicDecoder(Decoder):
 
     def _fold(self, parities: Sequence[int], indices: Iterable[int]) -> None:
         if not self._residuals:
-            blocks = arithmetic.new_blocks(len(self._parity), self.shape, self.dtype)
+            dtype = arithmetic.accumulating(self.dtype)
+            blocks = arithmetic.new_blocks(len(self._parity), self.shape, dtype)
             self._residuals = dict(zip(self._parity, blocks, strict=True))
         groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for index in indices:
@@ -272,7 +273,9 @@ class StreamingDecoder(Decoder):
         null = sla.null_space((code.generator / noise).T) / noise
         everyone = code.weights(range(code.n_workers))[0]
         self._weights = np.column_stack([everyone, null])
-        self._accumulators = arithmetic.new_blocks(self._weights.shape[1], self.shape, dtype)
+        self._accumulators = arithmetic.new_blocks(
+            self._weights.shape[1], self.shape, arithmetic.accumulating(dtype)
+        )
         self._backlog: list[int] = []
         self._folded: set[int] = set()
         self._spare: list[Array] = []
@@ -331,9 +334,10 @@ def _combine_into(
     """Combine, also from complex replies into a real output (the imaginary parts cancel)."""
     if not outputs or outputs[0].size == 0:
         return
-    same = outputs[0].dtype == sources[0].dtype
+    same = outputs[0].dtype.kind == sources[0].dtype.kind
     if same and outputs[0].strides[1] == outputs[0].itemsize:
-        arithmetic.combine(weights, sources, outputs, accumulate=accumulate)
+        wide = arithmetic.accumulating(sources[0].dtype) != sources[0].dtype
+        arithmetic.combine(weights, sources, outputs, accumulate=accumulate, wide=wide)
         return
     rows, cols = outputs[0].shape
     for row, out in zip(weights, outputs, strict=True):

@@ -293,3 +293,24 @@ def test_streaming_weights_are_those_of_least_noise(nodes):
     decoder.finish(survivors)
     expected = np.tensordot(code.weights(survivors)[0], replies[survivors], axes=1)
     np.testing.assert_allclose(output, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["khatri-rao", "orthopoly"])
+def test_single_precision_is_summed_in_double(name):
+    """What is lost is the replies' own rounding, not that of the sums."""
+    code = codes.get(name)(66, Grid(8, 1, 8))
+    rng = np.random.default_rng(30411)
+    blocks = rng.standard_normal((64, 3, 4))
+    replies = np.tensordot(code.generator, blocks, axes=1).astype(np.float32)
+    lost = set(rng.choice(66, 2, replace=False).tolist())
+    survivors = [w for w in range(66) if w not in lost]
+    output = np.zeros((24, 32), np.float32)
+    machine = make_decoder(code, output, np.dtype(np.float32))
+    for worker in survivors:
+        machine.target(worker)[...] = replies[worker]
+        machine.add(worker)
+        machine.idle()
+    machine.finish(survivors)
+    exact = np.tensordot(code.weights(survivors), replies[survivors].astype(np.float64), axes=1)
+    got = output.reshape(8, 3, 8, 4).transpose(0, 2, 1, 3).reshape(64, 3, 4)
+    assert np.abs(got - exact).max() <= 2 * np.finfo(np.float32).eps * np.abs(exact).max()
