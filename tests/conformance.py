@@ -300,6 +300,8 @@ def check_threshold(code: Code) -> None:
     }
     sets = [tuple(sorted(few)) for few in evenly if len(few) == code.threshold - 1]
     sets.extend(subsets(code.active, code.threshold - 1))
+    if not counting:
+        sets.extend(stuck_sets(code))
     refused = 0
     for few in sets:
         if code.decodable(few):
@@ -313,7 +315,7 @@ def check_threshold(code: Code) -> None:
         assert caught.value.have == few and caught.value.need == code.threshold
         with pytest.raises(NotDecodable):
             code.amplification(few)
-        if whole:
+        if whole and not code.local_decoding:
             # The refusal is right: the outputs are no combination of these replies.
             rows = code.generator[list(few)]
             nearest = np.linalg.lstsq(rows.T, code.wanted, rcond=None)[0] if few else None
@@ -321,6 +323,19 @@ def check_threshold(code: Code) -> None:
             assert np.abs(reached - code.wanted).max() > 1e-9, describe(code)
     assert refused, f"{describe(code)}: the threshold {code.threshold} is not tight"
     assert not code.decodable(())
+
+
+def stuck_sets(code: Code) -> Iterator[tuple[int, ...]]:
+    """Sets of ``K - 1`` that do not decode, found by growing: where such sets are rare."""
+    rng = np.random.default_rng([SEED, code.active, 2])
+    for _ in range(200):
+        few: set[int] = set()
+        for worker in rng.permutation(code.active):
+            few.add(int(worker))
+            if code.decodable(few):
+                few.remove(int(worker))
+        if len(few) == code.threshold - 1:
+            yield tuple(sorted(few))
 
 
 def check_watch(code: Code) -> None:

@@ -180,7 +180,8 @@ def _suspects(code: Code) -> Iterator[NDArray[np.int64]]:
 
 def _fingerprint(code: Code) -> bytes:
     """What the worst amplification depends on, whoever built it."""
-    parameters = (code.active, code.tolerates, code.grid, code.stack, code.load)
+    # The name, too: families of equal generators may decode by different weights.
+    parameters = (code.name, code.active, code.tolerates, code.grid, code.stack, code.load)
     digest = hashlib.blake2b(repr(parameters).encode())
     for matrix in (code.generator, code.wanted, code.norms):
         digest.update(matrix.tobytes())

@@ -102,6 +102,8 @@ class Code(abc.ABC):
     systematic: bool = False
     integral: bool = False
     """All coefficients are -1, 0 or 1: wrap-around integers decode exactly."""
+    local_decoding: ClassVar[bool] = False
+    """:meth:`decodable` tells what decoding by lines or groups can do; algebra might do more."""
     method_error: float = 0.0
     """Error without any rounding, at most this times ``||A||_F ||B||_F``; 0 unless approximate."""
     stack: tuple[int, int, int] = (1, 1, 1)
