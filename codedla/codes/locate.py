@@ -1,0 +1,439 @@
+r"""Find wrong replies by the spare ones: the operands are not looked at.
+
+Honest replies are a codeword, ``y = G x`` for some unknown blocks ``x``. With ``s`` replies beyond
+the threshold, ``s`` parity checks ``H y = 0`` hold, and of a wrong codeword ``y + e`` the
+*syndrome* ``H e`` is left. Any ``s`` wrong replies are noticed, and up to :math:`A = \lfloor s/2
+\rfloor` of them are the only set that explains the syndrome: these are named. Blocks are reduced to
+a few numbers first, by random left and right vectors nobody could foresee:
+:math:`y \to \lambda^T y \rho`.
+
+* **Over GF(p)** a wrong block vanishes in one such projection with probability ``2/p`` at most, and
+  in all of them with less than :math:`2^{-60}`. Errors that are independent of each other span the
+  syndromes of the projections: the wrong replies are those whose columns of ``H`` lie in that span,
+  one elimination. Where errors depend on each other (workers that have agreed on them), polynomial
+  codes are decoded with Gao's algorithm, projection by projection, and of other codes every set of
+  up to ``A`` replies is tried. While no more than ``A`` are wrong, no honest worker is accused.
+* **Over the reals** syndromes are not zero but as small as rounding explains. Rows of ``G`` are
+  scaled to equal noise and the checks are orthonormal, so that nothing amplifies it; every set of
+  up to ``A`` replies is tried, smallest first. An error that rounding nearly explains, or checks
+  that are nearly dependent, may leave several sets: then nobody is named.
+
+References
+----------
+S. Gao, "A new algorithm for decoding Reed-Solomon codes", Communications, Information and Network
+Security, Kluwer 2003. Interleaved codes: J. Metzner and E. Kapturowski, "A general decoding
+technique applicable to replicated file disagreement location and concatenated code decoding", IEEE
+Trans. Inf. Theory 36 (1990).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla.codes.base import Code
+from codedla.codes.exact import ModularCode
+from codedla.errors import UsageError
+from codedla.galois import Field
+
+__all__ = ["Located", "gao", "locatable", "locate"]
+
+Matrix = NDArray[Any]
+Integers = NDArray[np.int64]
+
+MISSED = 2.0**-60
+"""Probability with which a wrong reply may look right over GF(p)."""
+REAL_PROJECTIONS = 6
+MOST_SETS = 100_000
+"""Sets of replies that are tried; beyond, wrong replies are noticed but nobody is named."""
+_USUAL = 8.0
+"""Syndromes larger than so many times what is expected of rounding are not explained by it."""
+_BATCH = 4096
+
+
+class Located(NamedTuple):
+    """What the spare replies tell.
+
+    Parameters
+    ----------
+    wrong : tuple of int
+        Shares whose replies are wrong.
+    certain : bool
+        Whether the other replies fit together. False: a reply is wrong, but not known whose.
+    """
+
+    wrong: tuple[int, ...]
+    certain: bool
+
+
+def locatable(code: Code) -> str:
+    """Return why the spare replies of a code tell nothing, or an empty string."""
+    if code.field == "int64":
+        return f"code {code.name} divides modulo 2**64, where replies have no unique explanation"
+    if code.approximate:
+        return f"honest replies of code {code.name} do not fit together exactly"
+    if code.load > 1:
+        return f"workers of code {code.name} have several shares"
+    if code.active <= code.threshold:
+        return f"code {code.name} waits for all of its {code.active} workers and has none to spare"
+    return ""
+
+
+def locate(
+    code: Code,
+    responders: Iterable[int],
+    replies: Sequence[Matrix],
+    *,
+    rng: np.random.Generator | None = None,
+    bound: float | None = None,
+    noise: float | None = None,
+) -> Located:
+    """Name the wrong ones among some replies.
+
+    Over the reals, replies of which not even the squares are finite are wrong.
+
+    Parameters
+    ----------
+    code : Code
+        Over GF(p) replies are residues, balanced or not, in any dtype.
+    responders : iterable of int
+        Shares that were answered.
+    replies : sequence of ndarray, 2-D
+        In the order of ``sorted(responders)``; a plain block may be cropped.
+    rng : numpy.random.Generator, optional
+        Source of the projections; by default one nobody can foresee.
+    bound : float, optional
+        Over the reals: ``|A| |B|`` (Frobenius norms). Replies that cannot come from such operands
+        are wrong, whatever the others are.
+    noise : float, optional
+        Over the reals: what rounding changes in a reply (Frobenius norm) for each unit of
+        ``code.norms``; by default estimated from the usual size of the replies.
+
+    Returns
+    -------
+    Located
+
+    Raises
+    ------
+    UsageError
+        A code of which replies tell nothing about each other; see :func:`locatable`.
+    """
+    reason = locatable(code)
+    if reason:
+        raise UsageError(f"wrong replies cannot be located: {reason}; use another code")
+    rng = np.random.default_rng() if rng is None else rng
+    shares = sorted(responders)
+    if len(shares) != len(replies):
+        raise UsageError(f"every share has one reply; got {len(shares)} and {len(replies)}")
+    if isinstance(code, ModularCode):
+        possible = [_is_residue(reply, code.prime) for reply in replies]
+    else:
+        possible = [_is_possible(code, w, y, bound) for w, y in zip(shares, replies, strict=True)]
+    impossible = [share for share, fits in zip(shares, possible, strict=True) if not fits]
+    kept = [share for share, fits in zip(shares, possible, strict=True) if fits]
+    blocks = [reply for reply, fits in zip(replies, possible, strict=True) if fits]
+    found = _fitting(code, kept, blocks, rng, noise)
+    if found is None:
+        return Located(tuple(impossible), False)
+    return Located(tuple(sorted([*impossible, *found])), True)
+
+
+def _fitting(
+    code: Code,
+    shares: list[int],
+    replies: list[Matrix],
+    rng: np.random.Generator,
+    noise: float | None,
+) -> tuple[int, ...] | None:
+    """Return the shares whose replies are wrong, or None when they cannot be told."""
+    spares = len(shares) - code.threshold
+    if spares <= 0 or not replies:
+        return ()
+    if isinstance(code, ModularCode):
+        places = _over_field(code, shares, _projected_modulo(code, replies, rng), spares // 2)
+    else:
+        places = _over_reals(code, shares, replies, rng, noise, spares // 2)
+    return None if places is None else tuple(shares[place] for place in places)
+
+
+# -- projections -------------------------------------------------------------------------------
+
+
+def _is_residue(reply: Matrix, p: int) -> bool:
+    if reply.dtype.kind == "f" and not (
+        np.isfinite(reply).all() and np.array_equal(reply, np.rint(reply))
+    ):
+        return False
+    return bool((np.abs(reply) < p).all())
+
+
+def _is_possible(code: Code, share: int, reply: Matrix, bound: float | None) -> bool:
+    with np.errstate(over="ignore", invalid="ignore"):
+        size = float(np.linalg.norm(reply))
+    if not math.isfinite(size):
+        return False
+    _, _, parts = code._parts
+    norm = float(np.linalg.norm(code.norms[share * parts : (share + 1) * parts]))
+    # Twice, so that no rounding of these numbers matters.
+    return bound is None or size <= 2.0 * norm * bound
+
+
+def _parts_of(code: Code, reply: Matrix) -> list[Matrix]:
+    """Return the sub-blocks of a reply, each a symbol of the codeword."""
+    u, _, v = code.stack
+    if (u, v) == (1, 1):
+        return [reply]
+    height, width = reply.shape[0] // u, reply.shape[1] // v
+    return [
+        reply[i * height : (i + 1) * height, j * width : (j + 1) * width]
+        for i in range(u)
+        for j in range(v)
+    ]
+
+
+def _rows_of(code: Code, shares: list[int]) -> NDArray[np.intp]:
+    _, _, parts = code._parts
+    return (np.array(shares)[:, None] * parts + np.arange(parts)).ravel()
+
+
+def _projected_modulo(code: ModularCode, replies: list[Matrix], rng: np.random.Generator) -> Matrix:
+    """Return every symbol in a few random projections, (symbols, projections)."""
+    field, p = code.galois, code.prime
+    count = max(1, math.ceil(math.log(MISSED / len(replies)) / math.log(2.0 / p))) if p > 2 else 60
+    height, width = (max(reply.shape[axis] for reply in replies) for axis in (0, 1))
+    left, right = rng.integers(0, p, (height, count)), rng.integers(0, p, (width, count))
+    rows = []
+    for reply in replies:
+        for symbol in _parts_of(code, reply):
+            halves = field.matmul(symbol, right[: symbol.shape[1]])
+            rows.append((halves * left[: symbol.shape[0]] % p).sum(axis=0) % p)
+    return np.array(rows)
+
+
+# -- over GF(p) --------------------------------------------------------------------------------
+
+
+def _over_field(
+    code: ModularCode, shares: list[int], symbols: Integers, most: int
+) -> tuple[int, ...] | None:
+    field, p = code.galois, code.prime
+    generator = code.generator[_rows_of(code, shares)]
+    checks = field.null_space(generator.T).T
+    syndromes = field.matmul(checks, symbols)
+    if not syndromes.any():
+        return ()
+    if most == 0:
+        return None
+    groups = np.arange(len(symbols)).reshape(len(shares), -1)
+    spanned = _in_span(field, checks, syndromes)
+    places = np.flatnonzero(spanned[groups].all(axis=1))
+    rank = field.rank(syndromes)
+    if groups.shape[1] == 1 and len(places) == rank <= most:
+        return tuple(int(place) for place in places)
+    points = getattr(code, "points", None)
+    if points is not None:
+        at = np.asarray(points)[shares]
+        if np.array_equal(generator, field.vandermonde(at, generator.shape[1])):
+            return _by_polynomials(field, at, symbols, generator.shape[1], most)
+
+    def explained(sets: NDArray[np.intp]) -> NDArray[np.bool_]:
+        columns = checks.T[groups[sets].reshape(len(sets), -1)].transpose(0, 2, 1)
+        return _explain(columns, syndromes, p)
+
+    return _only_set(len(shares), most, explained)
+
+
+def _in_span(field: Field, columns: Integers, basis: Integers) -> NDArray[np.bool_]:
+    """Tell which columns are combinations of a basis's columns."""
+    against = field.null_space(basis.T).T
+    if len(against) == 0:
+        return np.ones(columns.shape[1], dtype=bool)
+    return np.asarray(~field.matmul(against, columns).any(axis=0))
+
+
+def _explain(columns: Integers, syndromes: Integers, p: int) -> NDArray[np.bool_]:
+    """Tell of many sets of columns (sets, checks, c) whether the syndromes are in their span."""
+    sets, checks, count = columns.shape
+    wide = np.broadcast_to(syndromes, (sets, *syndromes.shape))
+    left = np.concatenate([columns, wide], axis=2) % p
+    every, rank = np.arange(sets), np.zeros(sets, dtype=np.intp)
+    for column in range(count):
+        usable = (left[:, :, column] != 0) & (np.arange(checks) >= rank[:, None])
+        pivot = np.argmax(usable, axis=1)
+        some = usable.any(axis=1)
+        at = np.minimum(rank, checks - 1)
+        rows = left[every, pivot].copy()
+        left[every, pivot] = np.where(some[:, None], left[every, at], rows)
+        left[every, at] = np.where(some[:, None], rows, left[every, at])
+        # Without division: row * pivot - pivot row * entry.
+        below = (np.arange(checks) > at[:, None]) & some[:, None]
+        reduced = left * rows[:, None, column, None] - left[:, :, column, None] * rows[:, None] % p
+        left = np.where(below[:, :, None], reduced % p, left)
+        rank += some
+    rest = np.arange(checks) >= rank[:, None]
+    return np.asarray(~(left[:, :, count:].any(axis=2) & rest).any(axis=1))
+
+
+def _by_polynomials(
+    field: Field, points: Integers, symbols: Integers, size: int, most: int
+) -> tuple[int, ...] | None:
+    """Decode every projection, and return all places where one of them is wrong."""
+    wrong: set[int] = set()
+    for word in symbols.T:
+        coefficients = gao(field, points, word, size)
+        if coefficients is None:
+            return None
+        wrong.update(np.flatnonzero(field.evaluate(coefficients, points) != word).tolist())
+    return tuple(sorted(wrong)) if len(wrong) <= most else None
+
+
+def gao(field: Field, points: Integers, values: Integers, size: int) -> Integers | None:
+    """Return the polynomial of ``size`` coefficients that most of these values are of, or None.
+
+    Parameters
+    ----------
+    field : Field
+    points : ndarray (n,)
+        Different from each other.
+    values : ndarray (n,)
+        At most ``(n - size) // 2`` of them wrong.
+    size : int
+
+    Returns
+    -------
+    ndarray (size,), int64
+        None if more values are wrong.
+    """
+    count, p = len(points), field.p
+    product = np.ones(1, dtype=np.int64)
+    for point in field.reduce(points):
+        product = np.append(0, product) - np.append(product * int(point) % p, 0)
+        product %= p
+    high, low = product, _trimmed(field.interpolate(points, values))
+    before, factor = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64)
+    # Half of Euclid's algorithm: factor * interpolant = low modulo the product.
+    while 2 * (len(low) - 1) >= count + size and low.any():
+        quotient, rest = _divided(field, high, low)
+        high, low = low, rest
+        before, factor = factor, _difference(before, _times(field, quotient, factor), p)
+    found, rest = _divided(field, low, factor)
+    if rest.any() or len(found) > size:
+        return None
+    found = np.append(found, np.zeros(size - len(found), dtype=np.int64))
+    wrong = np.count_nonzero(field.evaluate(found, points) != field.reduce(values))
+    return found if 2 * wrong <= count - size else None
+
+
+def _trimmed(coefficients: Integers) -> Integers:
+    """Drop the zeros of the highest degrees; 0 keeps one."""
+    used = np.flatnonzero(coefficients)
+    return coefficients[: used[-1] + 1] if used.size else coefficients[:1]
+
+
+def _times(field: Field, a: Integers, b: Integers) -> Integers:
+    result = np.zeros(len(a) + len(b) - 1, dtype=np.int64)
+    for degree, coefficient in enumerate(a):
+        part = result[degree : degree + len(b)]
+        part[...] = (part + int(coefficient) * b) % field.p
+    return result
+
+
+def _difference(a: Integers, b: Integers, p: int) -> Integers:
+    result = np.zeros(max(len(a), len(b)), dtype=np.int64)
+    result[: len(a)] = a
+    result[: len(b)] -= b
+    return _trimmed(result % p)
+
+
+def _divided(field: Field, a: Integers, b: Integers) -> tuple[Integers, Integers]:
+    """Return quotient and remainder of two polynomials; ``b`` is trimmed and not 0."""
+    rest, inverse = a.copy(), int(field.inv(b[-1]))
+    quotient = np.zeros(max(1, len(a) - len(b) + 1), dtype=np.int64)
+    for degree in range(len(a) - len(b), -1, -1):
+        factor = int(rest[degree + len(b) - 1]) * inverse % field.p
+        quotient[degree] = factor
+        part = rest[degree : degree + len(b)]
+        part[...] = (part - factor * b) % field.p
+    return quotient, _trimmed(rest)
+
+
+# -- over the reals ----------------------------------------------------------------------------
+
+
+def _over_reals(
+    code: Code,
+    shares: list[int],
+    replies: list[Matrix],
+    rng: np.random.Generator,
+    noise: float | None,
+    most: int,
+) -> tuple[int, ...] | None:
+    rows = _rows_of(code, shares)
+    norms = np.where(code.norms[rows] > 0, code.norms[rows], 1.0)
+    generator = code.generator[rows] / norms[:, None]
+    height, width = (max(reply.shape[axis] for reply in replies) for axis in (0, 1))
+    left, right = (_unforeseen(rng, size) for size in (height, width))
+    parts = [part for reply in replies for part in _parts_of(code, reply)]
+    symbols = np.array(
+        [
+            np.einsum("ht,ht->t", part @ right[: part.shape[1]], left[: part.shape[0]])
+            for part in parts
+        ]
+    )
+    if noise is None:
+        eps = float(np.finfo(replies[0].dtype).eps)
+        noise = 64 * eps * float(np.median([np.linalg.norm(p) for p in parts] / norms))
+    q, _ = np.linalg.qr(generator, mode="complete")
+    checks = q[:, generator.shape[1] :].conj().T
+    syndromes = checks @ (symbols / norms[:, None])
+    # The checks themselves are rounded, which matters beside a reply that is far too large.
+    own = 4 * float(np.finfo(np.float64).eps) * float(np.abs(symbols / norms[:, None]).max())
+    allowed = _USUAL * math.sqrt(syndromes.size) * max(noise, own)
+    if np.linalg.norm(syndromes) <= allowed:
+        return ()
+    if most == 0:
+        return None
+    groups = np.arange(len(rows)).reshape(len(shares), -1)
+
+    def explained(sets: NDArray[np.intp]) -> NDArray[np.bool_]:
+        columns = checks.T[groups[sets].reshape(len(sets), -1)].transpose(0, 2, 1)
+        basis, _ = np.linalg.qr(columns)
+        left_over = syndromes - basis @ (basis.conj().transpose(0, 2, 1) @ syndromes)
+        return np.asarray(np.linalg.norm(left_over, axis=(1, 2)) <= allowed)
+
+    return _only_set(len(shares), most, explained)
+
+
+def _unforeseen(rng: np.random.Generator, size: int) -> NDArray[np.float64]:
+    """Return random factors with signs, none of them small."""
+    signs = rng.integers(0, 2, (size, REAL_PROJECTIONS)) * 2.0 - 1.0
+    return signs * rng.uniform(0.75, 1.0, (size, REAL_PROJECTIONS))
+
+
+def _only_set(
+    count: int, most: int, explained: Callable[[NDArray[np.intp]], NDArray[np.bool_]]
+) -> tuple[int, ...] | None:
+    """Return the only smallest set of up to ``most`` places that explains everything, or None."""
+    tried = 0
+    for size in range(1, most + 1):
+        tried += math.comb(count, size)
+        if tried > MOST_SETS:
+            return None
+        found: list[tuple[int, ...]] = []
+        for sets in _batches(itertools.combinations(range(count), size)):
+            found += [tuple(int(i) for i in one) for one in sets[explained(sets)]]
+            if len(found) > 1:
+                return None
+        if found:
+            return found[0]
+    return None
+
+
+def _batches(sets: Iterator[tuple[int, ...]]) -> Iterator[NDArray[np.intp]]:
+    while batch := list(itertools.islice(sets, _BATCH)):
+        yield np.array(batch)
