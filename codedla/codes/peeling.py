@@ -13,6 +13,7 @@ the true one; it is below with a probability of about ``k / p``, where one more 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -80,7 +81,8 @@ class Peeling:
         sums = [sum(members) for members, _ in equations]
         used = [False] * len(equations)
         active = [True] * self.unknowns
-        ripe = [number for number, count in enumerate(left) if count == 1]
+        # First come, first solved: chains stay short, and so does what rounding errors add up to.
+        ripe = deque(number for number, count in enumerate(left) if count == 1)
         noise = [0.0] * self.unknowns
         # The most wanted first: making it inactive shortens most equations.
         waiting = sorted(range(self.unknowns), key=lambda u: len(holders[u]))
@@ -95,7 +97,7 @@ class Peeling:
 
         while True:
             while ripe:
-                number = ripe.pop()
+                number = ripe.popleft()
                 if left[number] == 1:
                     unknown = sums[number]
                     gathered = 1.0 + sum(noise[member] for member in equations[number][0])
