@@ -26,7 +26,15 @@ from codedla.errors import CodedlaWarning, UsageError, VerificationFailed
 from codedla.linalg.operands import Checked
 from codedla.linalg.verify import ReplyCheck, verify_product, worthwhile
 
-__all__ = ["Product", "new_report", "reply_dtype", "run_product"]
+__all__ = [
+    "Product",
+    "check_options",
+    "complete_report",
+    "new_report",
+    "reply_dtype",
+    "run_product",
+    "tell_losses",
+]
 
 logger = logging.getLogger("codedla")
 Array = NDArray[Any]
@@ -116,7 +124,7 @@ def run_product(
     UsageError, NotDecodable, WorkerError, VerificationFailed
     """
     plan = product.plan
-    _check_options(plan, out, verify, progress)
+    check_options(plan, out, verify, progress)
     if timeout is not None:
         timeout = positive(timeout, "timeout")
     for text in plan.warnings:
@@ -159,16 +167,17 @@ def run_product(
     logger.info("decoded from ranks %s", [w + 1 for w in collector.responders])
     if collector.waited_for_accuracy:
         logger.info("waited for %d more to keep the tolerance", collector.waited_for_accuracy)
-    _complete(report, plan, collector, outcome)
+    complete_report(report, plan, collector, outcome)
     result = _settle(plan, decoder, out)
     _judge(report, plan, collector, a, b, decoder.output, mode)
     if product.check is not None:
         report.verified = "locate"
-    _tell_losses(report, outcome)
+    tell_losses(report, outcome)
     return result, report
 
 
-def _check_options(plan: Plan, out: Any, verify: str, progress: Progress | None) -> None:
+def check_options(plan: Plan, out: Any, verify: str, progress: Progress | None) -> None:
+    """Raise UsageError unless the options of a product are what they must be."""
     if verify not in VERIFY:
         known = ", ".join(map(repr, VERIFY))
         raise UsageError(f"verify must be one of {known}; got {verify!r}; choose one")
@@ -276,7 +285,7 @@ def new_report(plan: Plan) -> Report:
     )
 
 
-def _complete(report: Report, plan: Plan, collector: Collector, outcome: Outcome) -> None:
+def complete_report(report: Report, plan: Plan, collector: Collector, outcome: Outcome) -> None:
     """Take over into the report who did what, how long it took and what was moved."""
     # A worker may have computed several shares.
     by = collector.computed_by
@@ -293,7 +302,7 @@ def _complete(report: Report, plan: Plan, collector: Collector, outcome: Outcome
     report.events, report.spans, report.began = outcome.events, outcome.spans, outcome.began
 
 
-def _tell_losses(report: Report, outcome: Outcome) -> None:
+def tell_losses(report: Report, outcome: Outcome) -> None:
     """Put every lost rank under the report's warnings; warn of those that are new."""
     for rank, reason in sorted(report.lost.items()):
         fate = "not used" if rank in report.wrong else "lost"
