@@ -308,14 +308,31 @@ class Code(abc.ABC):
         return self._system[1]
 
     def rows_a(self, share: int) -> Matrix:
-        """Return the combinations that make up a share of A, (u*q, m*p)."""
+        """Return the combinations that make up a share of A, (u*q, m*p).
+
+        Products that are zero in every part are left out: ``q`` may be smaller than in the stack.
+        """
         held, _, _ = self._parts
-        return self.generator_a[share * held : (share + 1) * held]
+        rows = self.generator_a[share * held : (share + 1) * held]
+        return rows.reshape(*self.stack[:2], -1)[:, self._multiplied(share)].reshape(
+            -1, rows.shape[1]
+        )
 
     def rows_b(self, share: int) -> Matrix:
-        """Return the combinations that make up a share of B, (q*v, p*n)."""
+        """Return the combinations that make up a share of B, (q*v, p*n); as :meth:`rows_a`."""
         _, held, _ = self._parts
-        return self.generator_b[share * held : (share + 1) * held]
+        rows = self.generator_b[share * held : (share + 1) * held]
+        return rows.reshape(*self.stack[1:], -1)[self._multiplied(share)].reshape(-1, rows.shape[1])
+
+    def _multiplied(self, share: int) -> Any:
+        """Which of the ``q`` products of a share there are: all, if it does not exist."""
+        u, q, _ = self.stack
+        if q == 1:
+            return slice(None)
+        held = u * q
+        parts = self.generator_a[share * held : (share + 1) * held].reshape(u, q, -1)
+        exist = np.flatnonzero(parts.any(axis=(0, 2)))
+        return exist if exist.size else slice(None)
 
     def _products(self) -> Matrix:
         """Return what the replies are in terms of all products of an A block and a B block.
@@ -333,7 +350,7 @@ class Code(abc.ABC):
 
     @cached_property
     def norms(self) -> NDArray[np.float64]:
-        r"""Noise scale of each row of the replies, (N,): products of the norms of what it is made of.
+        r"""Noise scale of each row of the replies, (N,): products of norms of what it is made of.
 
         :math:`\|G^A_w\| \, \|G^B_w\|`, added in squares over the ``q`` products of a stack.
         """
@@ -455,7 +472,7 @@ class Code(abc.ABC):
 
     @cached_property
     def solver(self) -> Parity | Completion:
-        """What turns survivor sets of the shares there are into weights, and rates loss patterns."""
+        """What turns survivor sets of existing shares into weights, and rates loss patterns."""
         _, _, parts = self._parts
         rows = (np.array(self.shares)[:, None] * parts + np.arange(parts)).ravel()
         generator, norms = self.generator[rows], self.norms[rows]

@@ -252,7 +252,8 @@ def _operands(
         def share_a() -> Any:
             if block is not None:
                 return encoder_a.plain(block // grid.n)
-            return encoder_a.coded(code.rows_a(share), across=code.stack[1])
+            rows = code.rows_a(share)
+            return encoder_a.coded(rows, across=len(rows) // code.stack[0])
 
         def share_b() -> Any:
             if block is not None:
