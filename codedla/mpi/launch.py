@@ -27,7 +27,14 @@ from types import FrameType
 
 from codedla.errors import MPIUnavailable
 from codedla.mpi.guard import Guard, end_launcher
-from codedla.mpi.launcher import INSTALL, Launcher, command, find_launcher, with_home
+from codedla.mpi.launcher import (
+    INSTALL,
+    Launcher,
+    command,
+    find_launcher,
+    with_home,
+    with_own_sessions,
+)
 from codedla.mpi.leftovers import Leftovers, is_stopped, scratch_folder
 from codedla.mpi.limits import orphan_limit, start_limit
 from codedla.mpi.output import NoiseFilter, Pump, write_stderr, write_stdout
@@ -52,6 +59,20 @@ THREAD_VARIABLES = (
     "MKL_NUM_THREADS",
     "BLIS_NUM_THREADS",
 )
+
+#: How often a launcher is started that fails before it has started a rank, and the seconds in
+#: which it must fail: what takes longer is a host out of reach, and will be that again.
+_LAUNCHES = 3
+_FAILS_WITHIN = 20.0
+
+#: Seconds that a launcher's words are held back while it has started no rank.
+_HELD_BACK = 1.0
+
+#: What a launcher returns when it fails itself: Open MPI's error numbers are small, and negative.
+_LAUNCHER_CODES = range(190, 256)
+
+#: Signals of a program that crashes, and is not told to end.
+_CRASHES = frozenset((signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV))
 
 #: Seconds that a job has to end by itself after a rank was gone before all had met.
 _LAST_WORDS = 0.5
@@ -224,6 +245,9 @@ def run_job(
 
     Notes
     -----
+    A launcher that fails before it has started any rank is started again, without a word about it
+    when that helps.
+
     The report is read on the host of this process: rank 0 must run here, as launchers do by
     default.
     """
@@ -237,18 +261,28 @@ def run_job(
     # From here on a signal is noted, so that whatever was begun is also cleared away.
     end = None if timeout is None else time.monotonic() + timeout
     base = {**os.environ, **(env or {})}
+    launches = _LAUNCHES
     with _signals() as caught:
         while True:
+            launches -= 1
             with scratch_folder() as folder:
-                job = _Job(folder, launcher, capture=capture, begins=begins)
+                job = _Job(folder, launcher, capture=capture, begins=begins, last=not launches)
                 environment = job_environment(job.leftovers.job, str(job.done_file), base)
+                if launches == _LAUNCHES - 1:
+                    environment = with_own_sessions(launcher, environment, folder)
                 export = [*(name for name in _EXPORTED if name in environment), *(env or {})]
                 line = command(launcher, n_ranks, argv, export=list(dict.fromkeys(export)))
                 left = None if end is None else end - time.monotonic()
                 result = job.run(line, environment, timeout=left, grace=grace, caught=caught)
                 again = restarts > 0 and job.failed_to_begin(result) and not caught
-            if not again or (end is not None and time.monotonic() > end):
+            if caught or (end is not None and time.monotonic() > end):
                 return result
+            if job.failed_to_launch and launches:
+                time.sleep(0.2)
+                continue
+            if not again:
+                return result
+            launches = _LAUNCHES
             restarts -= 1
             who = "a rank"
             if result.deserter is not None and result.deserter >= 0:
@@ -262,13 +296,17 @@ def run_job(
 class _Job:
     """One job from its start until nothing of it is left."""
 
-    def __init__(self, folder: Path, launcher: Launcher, *, capture: bool, begins: bool) -> None:
+    def __init__(
+        self, folder: Path, launcher: Launcher, *, capture: bool, begins: bool, last: bool
+    ) -> None:
         self.leftovers = Leftovers(uuid.uuid4().hex)
         self.launcher = launcher
         self.capture = capture
         self.done_file = folder / "done"
         self.hung = False
         self.ranks = Ranks(met=not begins)
+        self.last = last
+        self.failed_to_launch = False
 
     def run(
         self,
@@ -298,11 +336,12 @@ class _Job:
                 sink = None if self.capture else write_stdout
                 out = Pump(process.stdout, sink, NoiseFilter() if talkative else None)
             assert process.stderr is not None
-            err = Pump(process.stderr, None if self.capture else write_stderr, NoiseFilter())
+            sink = None if self.capture else write_stderr
+            err = Pump(process.stderr, sink, NoiseFilter(), waits=not self.last)
             code = None
             try:
                 limit = None if timeout is None else start + timeout
-                self._wait(process, grace, limit, caught)
+                self._wait(process, grace, limit, caught, err)
             finally:
                 # What the master says from now on, it says because it is being ended.
                 code = self._master_code()
@@ -315,6 +354,15 @@ class _Job:
         else:
             self.ranks.deserter = None
         seconds = time.monotonic() - start
+        self.failed_to_launch = (
+            not self.hung
+            and not caught
+            and code is None
+            and seconds < _FAILS_WITHIN
+            and self._nothing_was_started(process.returncode)
+        )
+        if self.failed_to_launch and not self.last:
+            err.forget()
         stdout = out.text(drop_remarks=True) if out else ""
         stderr = err.text(
             drop_remarks=code is not None or bool(caught),
@@ -351,20 +399,36 @@ class _Job:
         killed = result.launcher_code in _FATAL
         return result.deserter is not None or self.ranks.started or killed
 
+    def _nothing_was_started(self, launcher_code: int | None) -> bool:
+        """Tell whether the launcher failed, and not something that it had started.
+
+        It meets what another job has left under the number of its process, or a network that
+        changes while it looks at it: the next one does not.
+        """
+        if self.ranks.started or begun_file(self.done_file).exists():
+            return False
+        if raised_file(self.done_file).exists() or launcher_code is None:
+            return False
+        return launcher_code in _LAUNCHER_CODES or -launcher_code in _CRASHES
+
     def _wait(
         self,
         process: subprocess.Popen[bytes],
         grace: float,
         limit: float | None,
         caught: list[int],
+        err: Pump,
     ) -> None:
         """Return when the launcher has ended, or has had its time."""
+        release = time.monotonic() + _HELD_BACK
         passed_on = 0
         deadline: float | None = None
         # Often at first: what a rank that fails at once leaves is known only if it was seen.
         look, step = time.monotonic() + 0.03, 0.03
         while process.poll() is None:
             now = time.monotonic()
+            if self.ranks.started or now > release:
+                err.begin()
             while passed_on < len(caught):
                 # Launchers know how to end a job by SIGTERM; not all do by SIGHUP.
                 number = caught[passed_on]

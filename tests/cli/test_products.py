@@ -35,9 +35,15 @@ def check(tmp_path, matrices):
     assert not list(tmp_path.glob(".*.part"))
 
 
-def under_mpirun(n_ranks: int) -> tuple[str, ...]:
-    """The words before the program when a user calls mpirun."""
-    return tuple(command(LAUNCHER, n_ranks, []))
+@pytest.fixture
+def under_mpirun(tmp_path_factory):
+    """The words before the program when a user calls mpirun, with a folder of its own."""
+
+    def words(n_ranks: int) -> tuple[str, ...]:
+        folder = tmp_path_factory.mktemp("mpirun")
+        return ("env", f"TMPDIR={folder}", *command(LAUNCHER, n_ranks, []))
+
+    return words
 
 
 def test_summary_report_and_json(program, matrices, tmp_path):
@@ -84,7 +90,7 @@ def test_without_a_home(program, matrices, tmp_path):
     check(tmp_path, matrices)
 
 
-def test_under_mpirun(program, matrices, tmp_path):
+def test_under_mpirun(program, matrices, tmp_path, under_mpirun):
     done = program(*PRODUCT, "--blocks", "2x1", before=under_mpirun(4))
     assert done.code == 0, done.err
     assert done.out.count("written to C.npy") == 1
@@ -163,7 +169,7 @@ def test_timeout(program, matrices, tmp_path):
 
 
 @pytest.mark.parametrize("ranks", ["before", "after"])
-def test_bad_input_under_both_ways_to_start(program, matrices, tmp_path, ranks):
+def test_bad_input_under_both_ways_to_start(program, matrices, under_mpirun, ranks):
     words = ("matmul", "A.npy", "A.npy", "-o", "C.npy")
     if ranks == "before":
         done = program(*words, before=under_mpirun(3), timeout=60)
@@ -176,14 +182,14 @@ def test_bad_input_under_both_ways_to_start(program, matrices, tmp_path, ranks):
     assert done.out == ""
 
 
-def test_one_rank_under_mpirun(program, matrices):
+def test_one_rank_under_mpirun(program, matrices, under_mpirun):
     done = program(*PRODUCT, before=under_mpirun(1), timeout=60)
     assert done.code == 2
     assert len(done.error_lines) == 1
     assert "got 1 rank" in done.err
 
 
-def test_bad_options_under_mpirun(program, matrices):
+def test_bad_options_under_mpirun(program, matrices, under_mpirun):
     done = program(*PRODUCT, "--colour", before=under_mpirun(3), timeout=60)
     assert done.code == 2
     assert len(done.error_lines) == 1

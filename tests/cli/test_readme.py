@@ -35,7 +35,12 @@ def test_examples(tmp_path, example):
         line = command(launcher, 5, line)
     done = subprocess.run(
         line,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "OPENBLAS_NUM_THREADS": "1",
+            "TMPDIR": str(tmp_path),
+        },
         capture_output=True,
         text=True,
         timeout=100,

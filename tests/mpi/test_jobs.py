@@ -201,7 +201,7 @@ def test_one_rank_is_too_few(tmp_path, under):
     line = argv if under == "a shell" else launch.command(launcher, 1, argv)
     done = subprocess.run(
         line,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=60,
