@@ -130,7 +130,9 @@ def _possible_grids(family: type[Code], n_workers: int) -> Iterator[Grid]:
         return range(1, room + 1) if dimension in family.splits else range(1, 2)
 
     for m in sizes("m", n_workers):
-        for n in sizes("n", n_workers // m):
+        for n in sizes("n", n_workers):
+            if m * n > n_workers and family.survives(n_workers, Grid(m, 1, n)) < 0:
+                break  # more blocks than workers need families with several shares a worker
             for p in sizes("p", n_workers):
                 grid = Grid(m, p, n)
                 if family.survives(n_workers, grid) < 0:
