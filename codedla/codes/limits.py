@@ -129,7 +129,7 @@ def _possible_grids(family: type[Code], n_workers: int) -> Iterator[Grid]:
     def sizes(dimension: str, room: int) -> range:
         return range(1, room + 1) if dimension in family.splits else range(1, 2)
 
-    for m in sizes("m", n_workers):
+    for m in sizes("m", n_workers * family.blocks_per_worker):
         for n in sizes("n", n_workers):
             if m * n > n_workers and family.survives(n_workers, Grid(m, 1, n)) < 0:
                 break  # more blocks than workers need families with several shares a worker

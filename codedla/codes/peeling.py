@@ -289,7 +289,7 @@ class PeelingCode(Code):
     def suffices(self) -> str:
         """Which replies suffice, in words."""
         return (
-            f"{self.threshold} independent ones of {len(self.shares)} shares of "
+            f"{self.threshold} independent replies to the {len(self.shares)} shares of "
             f"{self.active} workers"
         )
 

@@ -341,6 +341,8 @@ def _build(request: Request, name: str, grids: Iterator[Grid]) -> Code:
     if wanted is None:
         return code
     code.require(wanted)
+    if code.load > 1:
+        return code  # what any further worker has done counts
     enough = (n for n in range(1, request.n_workers) if family.survives(n, grid) >= wanted)
     fewest = next(enough, request.n_workers)
     return code if fewest == request.n_workers else family(fewest, grid, nodes=request.nodes)

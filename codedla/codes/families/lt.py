@@ -59,6 +59,7 @@ class LT(PeelingCode):
     threshold_formula = "k in the best case"
     citation = "Luby, FOCS 2002; Mallick et al., SIGMETRICS 2020"
     weakness = "some replies more than k may be needed; only two losses are survived for certain"
+    blocks_per_worker = 20
 
     def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
         super().__init__(n_workers, grid, nodes=nodes)
