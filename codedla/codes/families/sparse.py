@@ -6,11 +6,12 @@ multiplies
 
 .. math:: \tilde A = \sum_{i \in T_w} a_{wi} A_i, \qquad \tilde B = \sum_{j \in U_w} b_{wj} B_j
 
-where :math:`T_w`, :math:`U_w` are runs of only :math:`\omega_A`, :math:`\omega_B` neighbours
-(cyclically). The first ``m n`` workers start at every block once, the others tile the blocks
-evenly. Every block must be touched by ``s + 1`` workers, hence
-``N omega_A omega_B >= m n (s + 1)``; the smallest weights, the larger of the two first, are taken
-for which
+where :math:`T_w`, :math:`U_w` hold only :math:`\omega_A`, :math:`\omega_B` blocks: runs of
+neighbours, the first ``m n`` workers starting at every block once, the others tiling the blocks. If
+many blocks of one operand alone are coded they are scattered: runs form a chain along which errors
+grow. Every block must be touched by ``s + 1`` workers, hence
+:math:`N \omega_A \omega_B \ge m n (s + 1)`; the smallest weights, the larger of the two first, are
+taken for which
 
 * every rectangle of ``t`` blocks is touched by ``t + s`` workers (else some loss leaves more
   unknowns than equations), and
@@ -24,7 +25,7 @@ threshold  ``m n``
 field      real
 cost       worker ``omega_A omega_B`` times the flops of a plain product of sparse
            blocks; decoding ``O(m n)`` blocks, whoever is late
-weakness   more digits are lost than with dense mixtures: chains of few terms
+weakness   more digits are lost than with dense mixtures
 ========== =========================================================================
 
 References
@@ -37,7 +38,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,7 @@ from codedla.codes.base import Code
 from codedla.codes.draws import best_draw, numbers, worst_of_generator
 from codedla.codes.registry import register
 from codedla.codes.rows import row_kronecker
+from codedla.codes.supports import runs, scattered, touched
 
 __all__ = ["Sparse", "least_weights"]
 
@@ -66,9 +68,10 @@ class Sparse(Code):
     field = "real"
     preserves_sparsity = True
     citation = "Das and Ramamoorthy, IEEE Trans. Inf. Theory 68 (2022)"
+    purpose = "few blocks are combined: shares of sparse operands stay sparse"
     weakness = (
-        "nothing plain, and chains of few terms lose more digits than dense mixtures: with A alone "
-        "cut 5 at m=64 and 2 losses (8 with 5 losses), with both cut 4 (5)"
+        "nothing plain, and few terms lose more digits than dense mixtures: 4 at m*n=64 and 2 "
+        "losses, 5 with more"
     )
 
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -84,8 +87,7 @@ def _factors(m: int, n: int, workers: int) -> Factors:
         return worst_of_generator(row_kronecker(*factors), norms, effort)
 
     for weights in _possible_weights(m, n, workers):
-        supports = _supports(m, n, workers, weights)
-        best = best_draw(lambda seed, s=supports: _drawn(*s, seed), rate, m * n, losses)
+        best = best_draw(partial(_drawn, m, n, workers, weights), rate, m * n, losses)
         if losses == 0 or rate(best, 0.1) < _ACCEPTABLE:
             break
     return best
@@ -103,39 +105,27 @@ def _possible_weights(m: int, n: int, workers: int) -> Iterator[tuple[int, int]]
     for pair in sorted(pairs, key=lambda pair: (max(pair), pair[0] * pair[1], pair)):
         if workers * pair[0] * pair[1] < m * n * (losses + 1):
             continue
-        if pair == (m, n) or _touched(*_supports(m, n, workers, pair), losses):
+        if pair == (m, n) or touched(*_supports(m, n, workers, pair, 0), losses):
             yield pair
 
 
-def _supports(m: int, n: int, workers: int, weights: tuple[int, int]) -> Factors:
+def _supports(m: int, n: int, workers: int, weights: tuple[int, int], seed: int) -> Factors:
     """Which blocks each worker combines, 0 or 1: (workers, m) and (workers, n)."""
-    plain, extra = np.arange(m * n), np.arange(workers - m * n)
+    extra = workers - m * n
+    if n == 1 and m >= 4 * weights[0]:
+        label = f"sparse {m} {workers} {weights[0]} {seed}"
+        return scattered(label, m, extra, weights[0]), np.ones((workers, 1))
+    if m == 1 and n >= 4 * weights[1]:
+        return _supports(n, 1, workers, weights[::-1], seed)[::-1]
+    plain, rest = np.arange(m * n), np.arange(extra)
     across = -(-m // weights[0])
-    down_a = np.concatenate([plain // n, extra % across * weights[0]])
-    down_b = np.concatenate([plain % n, extra // across * weights[1]])
-    return _runs(down_a, weights[0], m), _runs(down_b, weights[1], n)
+    starts_a = np.concatenate([plain // n, rest % across * weights[0]])
+    starts_b = np.concatenate([plain % n, rest // across * weights[1]])
+    return runs(starts_a, weights[0], m), runs(starts_b, weights[1], n)
 
 
-def _runs(starts: NDArray[np.integer], length: Any, count: int) -> NDArray[np.float64]:
-    return ((np.arange(count) - starts[:, None]) % count < length).astype(float)
-
-
-def _touched(a: NDArray[np.float64], b: NDArray[np.float64], losses: int) -> bool:
-    """Whether every rectangle of ``t`` blocks is touched by ``t + losses`` workers."""
-    sizes_a, touch_a = _intervals(a)
-    sizes_b, touch_b = _intervals(b)
-    return bool((touch_a @ touch_b.T >= np.outer(sizes_a, sizes_b) + losses).all())
-
-
-def _intervals(support: NDArray[np.float64]) -> tuple[NDArray[np.integer], NDArray[np.float64]]:
-    """Lengths of all cyclic intervals, and (intervals, workers) which workers touch each."""
-    count = support.shape[1]
-    lengths = np.repeat(np.arange(1, count + 1), count)
-    members = _runs(np.tile(np.arange(count), count), lengths[:, None], count)
-    return lengths, (members @ support.T > 0).astype(float)
-
-
-def _drawn(a: NDArray[np.float64], b: NDArray[np.float64], seed: int) -> Factors:
+def _drawn(m: int, n: int, workers: int, weights: tuple[int, int], seed: int) -> Factors:
+    a, b = _supports(m, n, workers, weights, seed)
     return _coefficients(a, f"a {seed}", seed), _coefficients(b, f"b {seed}", seed)
 
 
