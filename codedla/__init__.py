@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         VerificationFailed,
         WorkerError,
     )
+    from codedla.linalg.exact import integer_matmul
     from codedla.linalg.matmul import matmul
     from codedla.linalg.matvec import CodedMatrix, matvec, store
     from codedla.mpi.pool import MPIPool
@@ -46,6 +47,7 @@ __all__ = [
     "UsageError",
     "VerificationFailed",
     "WorkerError",
+    "integer_matmul",
     "make_plan",
     "matmul",
     "matvec",
@@ -67,6 +69,7 @@ _HOMES = {
         "VerificationFailed",
         "WorkerError",
     ),
+    "codedla.linalg.exact": ("integer_matmul",),
     "codedla.linalg.matmul": ("matmul",),
     "codedla.linalg.matvec": ("CodedMatrix", "matvec", "store"),
     "codedla.mpi.pool": ("MPIPool",),

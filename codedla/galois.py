@@ -262,12 +262,16 @@ class Field:
             return np.asarray((high * base + low) % self.p)
         return self._chunked(left, right, max(1, longest_sum(self.p)))
 
-    def _chunked(self, left: Floats, right: Floats, most: int) -> Integers:
+    def product(self, left: Any, right: Floats) -> Integers:
+        """Return the matrix product of balanced residues, ``p < 2**26``; sparse ones, too."""
+        return self._chunked(left, right, longest_sum(self.p))
+
+    def _chunked(self, left: Any, right: Floats, most: int) -> Integers:
         """Multiply with at most ``most`` terms to a sum, and reduce in between."""
         total: Any = 0
         for start in range(0, max(1, left.shape[-1]), most):
             chunk = slice(start, start + most)
-            exact = left[..., chunk] @ right[chunk]
+            exact = (left[:, chunk] if left.ndim == 2 else left[chunk]) @ right[chunk]
             total = (total + np.asarray(exact).astype(np.int64)) % self.p
         return np.asarray(total)
 

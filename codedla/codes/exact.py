@@ -18,8 +18,8 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Iterable
 from fractions import Fraction
-from functools import cached_property
-from typing import Any
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +28,9 @@ from codedla.blocks import Grid
 from codedla.codes.base import Code
 from codedla.codes.rows import row_kronecker
 from codedla.errors import NotDecodable, UsageError
-from codedla.galois import Field
+from codedla.galois import Field, largest_prime, primes_below
 
-__all__ = ["DEFAULT_PRIME", "ExactCode", "ModularCode", "WrapCode", "wrapped"]
+__all__ = ["DEFAULT_PRIME", "ExactCode", "ModularCode", "WrapCode", "primes_covering", "wrapped"]
 
 Integers = NDArray[np.int64]
 Matrix = NDArray[Any]
@@ -45,6 +45,9 @@ class ExactCode(Code):
 
     Families derive from :class:`WrapCode` or :class:`ModularCode`.
     """
+
+    computes: ClassVar[np.dtype]
+    """dtype of shares and replies."""
 
     @abstractmethod
     def reduced(self, values: Matrix) -> Integers:
@@ -134,6 +137,7 @@ class WrapCode(ExactCode):
 
     field = "int64"
     systematic = True
+    computes = np.dtype(np.int64)
 
     def reduced(self, values: Matrix) -> Integers:
         """Return the values modulo 2**64, as int64."""
@@ -197,6 +201,7 @@ class ModularCode(ExactCode):
     """
 
     field = "GF(p)"
+    computes = np.dtype(np.float64)
 
     def __init__(
         self, n_workers: int, grid: Grid, *, nodes: str | None = None, prime: int = DEFAULT_PRIME
@@ -225,6 +230,31 @@ class ModularCode(ExactCode):
             return self
         return type(self)(self.n_workers, self.blocks, nodes=self.nodes, prime=prime)
 
+    def primes(self, inner: int, largest: int) -> tuple[int, ...]:
+        """Return primes that determine a product and keep all sums exact in float64.
+
+        Parameters
+        ----------
+        inner : int
+            Terms of the sums that a worker forms.
+        largest : int
+            No entry of the product is larger in magnitude.
+
+        Raises
+        ------
+        UsageError
+            Sums this long leave no room for a prime that is large enough for the code.
+        """
+        terms = max(inner, self.generator.shape[1] + 1, self.n_shares + 1)
+        found = primes_covering(terms, largest)
+        if found[-1] < self.smallest_prime():
+            raise UsageError(
+                f"code {self.name} needs primes of at least {self.smallest_prime()}, and sums of "
+                f"{terms} products modulo one are exact up to {found[0]}; use fewer workers or "
+                "cut the inner dimension"
+            )
+        return found
+
     def reduced(self, values: Matrix) -> Integers:
         """Return the residues ``0 .. p - 1``."""
         return self.galois.reduce(values)
@@ -247,6 +277,17 @@ class ModularCode(ExactCode):
         weights = np.zeros((len(self.wanted), count), dtype=np.int64)
         weights[:, list(chosen)] = rows[: len(chosen), count:].T
         return weights
+
+
+@lru_cache(maxsize=256)
+def primes_covering(terms: int, largest: int) -> tuple[int, ...]:
+    """Return primes for sums of ``terms`` products that together exceed ``2 * largest``."""
+    found = [largest_prime(terms)]
+    product = found[0]
+    while product <= 2 * largest:
+        found += primes_below(found[-1], 1)
+        product *= found[-1]
+    return tuple(found)
 
 
 def wrapped(values: Matrix) -> Integers:

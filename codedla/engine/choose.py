@@ -6,7 +6,7 @@ cheapest candidate wins that is allowed by
 
 * the operation and the shapes: families that code A alone for a vector;
 * the entries: only plain copies keep NaN and Inf in their places, only integer weights and copies
-  keep integers beyond ``2**53`` exact;
+  and codes made for integers keep those beyond ``2**53`` exact;
 * the losses to be tolerated, the memory of a rank, and the tolerance in the worst survivor set.
 """
 
@@ -21,6 +21,7 @@ import numpy as np
 from codedla.blocks import Grid
 from codedla.codes import registry
 from codedla.codes.base import Code
+from codedla.codes.exact import ExactCode, WrapCode
 from codedla.engine.cost import BANDWIDTH, FLOPS, Cost, predict
 from codedla.errors import UsageError
 
@@ -53,6 +54,8 @@ class Request:
     density: tuple[float, float]
     compute: np.dtype
     memory: float | None = None
+    largest: int | None = None
+    bits: int = 64
 
 
 @dataclass(frozen=True)
@@ -117,9 +120,10 @@ def choose(request: Request) -> Choice:
             return Choice(code, _reason(request, code, registry.get(candidate.name).purpose))
     if request.exact_integers:
         raise UsageError(
-            "integer entries this large are exact only with integer weights (tolerate=1) or plain "
-            f"copies; got tolerate={_tolerate(request)} with {request.n_workers} workers; "
-            "use tolerate=1, code='replication' with more workers, or cast to float64"
+            "integer entries this large are exact only with integer weights (tolerate=1), over "
+            f"finite fields or as plain copies; got tolerate={_tolerate(request)} with "
+            f"{request.n_workers} workers, and no such code fits; use a smaller tolerate, more "
+            "workers, or cast to float64"
         )
     refusals = {candidate.name: candidate.refused for candidate in offered if candidate.refused}
     usual = "replication" if request.plain_only else "mds" if _vector(request) else "khatri-rao"
@@ -133,7 +137,8 @@ def candidates(request: Request) -> list[Candidate]:
     """
     found = [_candidate(request, name) for name in _eligible(request)]
     fit = [c for c in found if not c.refused]
-    best = min((c.seconds for c in fit), default=1.0)
+    # Products of nothing take no time at all.
+    best = min((c.seconds for c in fit), default=1.0) or 1.0
 
     def order(candidate: Candidate) -> tuple[float, bool, int]:
         code, rank = candidate.code, len(_PREFERRED)
@@ -155,6 +160,8 @@ def _eligible(request: Request) -> Iterator[str]:
         family = registry.get(name)
         if not family.purpose:
             continue
+        if issubclass(family, ExactCode) and request.largest is None:
+            continue
         # A vector is not worth coding, but families for two operands can leave B in one piece.
         if vector and "m" not in family.splits:
             continue
@@ -171,8 +178,13 @@ def _candidate(request: Request, name: str) -> Candidate:
         code = _build(request, name, _grids(request, name))
     except UsageError as error:
         return Candidate(name, None, None, refused=str(error))
-    cost = predict(code, request.shape, request.density, _replies(request, code))
+    cost = _predict(request, code)
     return Candidate(name, code, cost, refused=_obstacle(request, code, cost))
+
+
+def _predict(request: Request, code: Code) -> Cost:
+    dtype = _replies(request, code)
+    return predict(code, request.shape, request.density, dtype, request.largest)
 
 
 def _obstacle(request: Request, code: Code, cost: Cost) -> str:
@@ -185,8 +197,9 @@ def _obstacle(request: Request, code: Code, cost: Cost) -> str:
     usual = default_tolerate(request.n_workers)
     if request.tolerate is None and request.blocks is None and code.tolerates < usual:
         return f"code {code.name} tolerates {code.tolerates} of the usual {usual} lost workers"
-    if request.exact_integers and not (code.integral or code.only_plain):
-        return f"integer entries this large are not exact in code {code.name}"
+    inexact = _inexact(request, code)
+    if inexact:
+        return inexact
     sparse = min(request.density) < 1.0
     if code.preserves_sparsity and not sparse:
         return f"code {code.name} is for sparse operands, these are dense"
@@ -198,14 +211,37 @@ def _obstacle(request: Request, code: Code, cost: Cost) -> str:
     return ""
 
 
+def _inexact(request: Request, code: Code) -> str:
+    """Return why a code may not compute with these integers, or an empty string."""
+    if not isinstance(code, ExactCode):
+        if request.exact_integers and not (code.integral or code.only_plain):
+            return f"integer entries this large are not exact in code {code.name}"
+        return ""
+    if request.largest is None:
+        return f"code {code.name} is for integers, got floating point or complex numbers"
+    if isinstance(code, WrapCode) and code.lost_bits:
+        most = 2 ** (63 - code.lost_bits)
+        # Narrow results wrap around, and need no more bits than they have.
+        if request.largest >= most and request.bits > 64 - code.lost_bits:
+            return (
+                f"code {code.name} with blocks {code.blocks} and {code.tolerates} losses is exact "
+                f"below {most:.1e}, entries of the product may reach {float(request.largest):.1e}"
+            )
+    return ""
+
+
 def _too_inaccurate(request: Request, code: Code) -> bool:
     """Tell whether the worst survivor set misses the tolerance, where that is to be checked."""
     if not (request.check_accuracy and request.eps) or code.only_plain:
+        return False
+    if isinstance(code, ExactCode):
         return False
     return code.worst_amplification()[0] * request.eps > request.tolerance
 
 
 def _replies(request: Request, code: Code) -> np.dtype:
+    if isinstance(code, ExactCode):
+        return code.computes
     if code.field == "complex":
         return np.result_type(request.compute, np.complex64)
     return request.compute
@@ -240,7 +276,7 @@ def _tolerate_by(request: Request, family: type[Code]) -> int:
 def _named(request: Request) -> Choice:
     code = _build(request, request.code, _grids(request, request.code))
     warnings = []
-    needed = predict(code, request.shape, request.density, _replies(request, code)).memory_worker
+    needed = _predict(request, code).memory_worker
     if request.memory is not None and needed > request.memory:
         raise UsageError(
             f"a worker's shares and replies must fit into the memory allowed, "
@@ -253,10 +289,13 @@ def _named(request: Request) -> Choice:
             f"{request.code!r} would spread them to other entries; use code='replication', "
             "code='uncoded' or code='auto'"
         )
-    if request.exact_integers and not (code.integral or code.only_plain):
+    inexact = _inexact(request, code)
+    if inexact:
         raise UsageError(
-            f"integer entries this large are not exact in code {request.code!r}; use "
-            "code='replication', code='khatri-rao' with tolerate=1, or cast to float64"
+            f"{inexact}; use code='galois', code='replication', code='khatri-rao' with tolerate=1, "
+            "or cast to float64"
+            if request.largest is not None
+            else f"{inexact}; cast them to integers, or use another code"
         )
     unusual = bool(code.node_choices) and code.nodes != code.node_choices[0]
     if request.eps and (unusual or request.check_accuracy) and not code.only_plain:

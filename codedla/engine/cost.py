@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla.codes.base import Code
+from codedla.codes.exact import ModularCode
 from codedla.engine.encoder import DENSE_SHARE_FROM
 from codedla.engine.work import COST, SPARSE_COST
 
@@ -56,7 +57,11 @@ class Cost:
 
 
 def predict(
-    code: Code, shape: tuple[int, int, int], density: tuple[float, float], dtype: np.dtype
+    code: Code,
+    shape: tuple[int, int, int],
+    density: tuple[float, float],
+    dtype: np.dtype,
+    largest: int | None = None,
 ) -> Cost:
     """Predict what a product costs in this code.
 
@@ -69,6 +74,8 @@ def predict(
         Of A and B; 1.0 for dense operands.
     dtype : numpy.dtype
         dtype of shares and replies.
+    largest : int, optional
+        Bound on the entries of an integer product: codes over GF(p) need a round for each prime.
 
     Returns
     -------
@@ -90,14 +97,15 @@ def predict(
     seconds = flops * np.where(sparse, max(slowness, SPARSE_COST), slowness) / FLOPS
     sent = float((bytes_a + bytes_b).sum())
     received = code.threshold * reply
+    rounds = len(code.primes(depth * q, largest or 0)) if isinstance(code, ModularCode) else 1
     return Cost(
-        flops_worker=float(flops.max()) * code.load,
-        sent=sent,
-        received=received,
+        flops_worker=rounds * float(flops.max()) * code.load,
+        sent=rounds * sent,
+        received=rounds * received,
         memory_worker=float((bytes_a + bytes_b).max()) * code.load + 2 * reply,
-        compute=float(seconds.max()) * _shares_of_one(code),
-        transfer=(sent + received) / BANDWIDTH,
-        decode=_decode_seconds(code, reply),
+        compute=rounds * float(seconds.max()) * _shares_of_one(code),
+        transfer=rounds * (sent + received) / BANDWIDTH,
+        decode=rounds * _decode_seconds(code, reply),
     )
 
 

@@ -50,10 +50,8 @@ class _Modular(Decoder):
 
     code: ModularCode
 
-    def add(self, share: int) -> None:
-        """Reduce the reply, and keep it; see :class:`codedla.engine.decoder.Decoder`."""
+    def _reduce(self, share: int) -> None:
         balance(self.target(share), self.code.prime)
-        super().add(share)
 
     def _combine(
         self,
@@ -72,9 +70,19 @@ class _Modular(Decoder):
 class SystematicModular(_Modular, SystematicDecoder):
     """Decode a systematic code over GF(p)."""
 
+    def add(self, share: int) -> None:
+        """Reduce the reply, and keep it; see :class:`codedla.engine.decoder.Decoder`."""
+        self._reduce(share)
+        super().add(share)
+
 
 class DenseModular(_Modular, DenseDecoder):
     """Decode any other code over GF(p)."""
+
+    def add(self, share: int) -> None:
+        """Reduce the reply, and keep it; see :class:`codedla.engine.decoder.Decoder`."""
+        self._reduce(share)
+        super().add(share)
 
 
 def make_exact_decoder(code: ExactCode, output: Array, dtype: np.dtype) -> Decoder:

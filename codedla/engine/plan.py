@@ -15,6 +15,7 @@ import numpy as np
 from codedla.blocks import Grid
 from codedla.codes import error_estimate
 from codedla.codes.base import Code
+from codedla.codes.exact import ExactCode
 from codedla.engine import choose
 from codedla.engine.arguments import MOST_WORKERS, block_counts, positive, whole_number
 from codedla.engine.cost import Cost, predict
@@ -146,7 +147,8 @@ class Plan:
     @cached_property
     def cost(self) -> Cost:
         """Predicted cost of the round."""
-        return predict(self.code, self.shape, self.density, self.compute)
+        largest = None if self.request is None else self.request.largest
+        return predict(self.code, self.shape, self.density, self.compute, largest)
 
     @property
     def flops_worker(self) -> float:
@@ -287,6 +289,7 @@ def make_plan(
     exact_integers: bool = False,
     strict: bool = False,
     memory: float | None = None,
+    largest: int | None = None,
 ) -> Plan:
     """Choose a code and a grid and lay out the work.
 
@@ -321,6 +324,8 @@ def make_plan(
     memory : float, optional
         Bytes that the shares and replies of one worker may take; auto chooses accordingly, and a
         named code that needs more is refused.
+    largest : int, optional
+        No entry of an integer product is larger in magnitude.
 
     Returns
     -------
@@ -371,10 +376,15 @@ def make_plan(
         density=density,
         compute=compute,
         memory=None if memory is None else positive(memory, "memory"),
+        # Of integers whose size is not known, whatever suits small ones is offered.
+        largest=(largest or 0) if result.kind in "iub" else None,
+        bits=8 * result.itemsize if result.kind in "iu" else 64,
     )
     chosen = choose.choose(request)
     if chosen.code.field == "complex" and compute.kind == "f":
         compute = np.result_type(compute, np.complex64)
+    if isinstance(chosen.code, ExactCode):
+        compute = chosen.code.computes
     return Plan(
         operation=operation,
         code=chosen.code,

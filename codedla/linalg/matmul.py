@@ -8,8 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
+from codedla.linalg.exact import runner
 from codedla.linalg.operands import as_operand, plan_product
-from codedla.linalg.product import Product, run_product
+from codedla.linalg.product import Product
 
 __all__ = ["matmul"]
 
@@ -112,7 +113,7 @@ def matmul(
         tolerance=tolerance,
         memory=memory,
     )
-    product, report = run_product(
+    product, report = runner(plan)(
         Product(plan, pool), a, b, out=out, verify=verify, timeout=timeout, progress=progress
     )
     return (product, report) if return_report else product

@@ -15,6 +15,7 @@ from codedla.engine.plan import Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
 from codedla.errors import PoolClosed, UsageError
+from codedla.linalg.exact import runner
 from codedla.linalg.operands import Checked, as_array, as_operand, combinable, plan_product
 from codedla.linalg.product import Product, run_product
 from codedla.linalg.stored_check import StoredCheck
@@ -79,7 +80,7 @@ def matvec(
         memory=memory,
     )
     target = _column_of(out, plan) if out is not None and vector else out
-    y, report = run_product(
+    y, report = runner(plan)(
         Product(plan, pool), a, b, out=target, verify=verify, timeout=timeout, progress=progress
     )
     result = out if out is not None else y[:, 0] if vector else y

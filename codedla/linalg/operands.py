@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +15,7 @@ from codedla.engine.plan import Plan, compute_dtype, make_plan
 from codedla.engine.round import Pool
 from codedla.errors import UsageError
 
-__all__ = ["Checked", "as_array", "as_operand", "combinable", "plan_product"]
+__all__ = ["Checked", "as_array", "as_operand", "combinable", "largest_integer", "plan_product"]
 
 EXACT_BELOW = 2.0**53
 """Integers of smaller magnitude are exact in float64."""
@@ -160,6 +161,7 @@ def plan_product(a: Checked, b: Checked, pool: Pool, *, operation: str, **option
         **options,
     }
     if dtype.kind in "iub":
+        arguments.setdefault("largest", largest_integer(a, b))
         if bound * 8 < EXACT_BELOW:
             # Rounding to the nearest integer is right while decoding errs by less than a half.
             exact_to = 0.05 / max(bound, 1.0)
@@ -185,6 +187,11 @@ def combinable(a: Checked, b: Checked, dtype: np.dtype) -> bool:
     ceiling = float(np.finfo(compute_dtype(dtype)).max) / COMBINATION_GROWTH
     finite = a.facts.finite and b.facts.finite
     return finite and max(_largest_entry(a, b), a.facts.max_abs, b.facts.max_abs) < ceiling
+
+
+def largest_integer(a: Checked, b: Checked) -> int:
+    """Bound the magnitude of the entries of an integer product, on the safe side of rounding."""
+    return math.ceil(_largest_entry(a, b) * (1 + 2.0**-40))
 
 
 def _largest_entry(a: Checked, b: Checked) -> float:

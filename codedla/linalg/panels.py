@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,8 +23,10 @@ from codedla.engine.facts import Facts
 from codedla.engine.plan import Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
+from codedla.linalg.exact import runner
+from codedla.linalg.merge import merge_reports, shifted
 from codedla.linalg.operands import Checked, as_array, as_operand, plan_product
-from codedla.linalg.product import Product, new_report, reply_dtype, run_product
+from codedla.linalg.product import Product, reply_dtype
 from codedla.linalg.verify import worthwhile
 
 __all__ = ["PANEL_SECONDS", "Panels", "automatic_rows", "merge_reports"]
@@ -161,14 +163,14 @@ class Panels:
                 rows = target[start:stop]
                 if rows.nbytes <= LENT_BYTES:
                     rows = np.asarray(rows)  # no memory map any more
-                _, report = run_product(
+                _, report = runner(plan)(
                     Product(panel, self.pool, keys_b=keys, encoder_b=encoder),
                     a,
                     self._b,
                     out=rows,
                     verify=verify,
                     timeout=None if end is None else max(end - time.monotonic(), 1e-3),
-                    progress=_shifted(progress, index, len(self.ranges)),
+                    progress=shifted(progress, index, len(self.ranges)),
                 )
                 yield (start, stop), report
         finally:
@@ -191,74 +193,5 @@ def resident_keys(code: Code, pool: Pool) -> tuple[int, ...]:
     return tuple(keys[part] for part in parts)
 
 
-def merge_reports(
-    plan: Plan, rows: int, reports: Sequence[Report], panels: dict[str, int]
-) -> Report:
-    """Return one report of a product in panels.
-
-    Parameters
-    ----------
-    plan : Plan
-        Of a panel.
-    rows : int
-        Rows of the whole product.
-    reports : sequence of Report
-        Of the panels computed now, in order; may be empty.
-    panels : dict of str to int
-        "total", "resumed" and "computed".
-
-    Returns
-    -------
-    Report
-        Times and bytes are sums, ranks unions, errors and amplifications the worst.
-    """
-    _, inner, cols = plan.shape
-    merged = new_report(replace(plan, shape=(rows, inner, cols)))
-    merged.panels = dict(panels)
-    merged.warnings = _union(report.warnings for report in reports)
-    merged.responders = _union(report.responders for report in reports)
-    for name in ("stragglers", "redispatched", "wrong"):
-        setattr(merged, name, sorted(_union(getattr(report, name) for report in reports)))
-    for report in reports:
-        merged.lost.update(report.lost)
-        for name, seconds in report.times.items():
-            merged.times[name] = merged.times.get(name, 0.0) + seconds
-        for name, count in report.bytes.items():
-            merged.bytes[name] = merged.bytes.get(name, 0) + count
-        later = report.began - reports[0].began
-        merged.events += [replace(e, seconds=e.seconds + later) for e in report.events]
-        merged.spans += [replace(s, start=s.start + later, end=s.end + later) for s in report.spans]
-    if reports:
-        merged.began = reports[0].began
-        merged.amplification = _worst(report.amplification for report in reports)
-        merged.error_estimate = _worst(report.error_estimate for report in reports)
-        checks = {report.verified for report in reports}
-        merged.verified = checks.pop() if len(checks) == 1 else "partly"
-    return merged
-
-
-def _union(lists: Iterable[Iterable[Any]]) -> list[Any]:
-    """Return what is in any of the lists, once, in order of appearance."""
-    return list(dict.fromkeys(item for items in lists for item in items))
-
-
-def _worst(values: Iterable[float | None]) -> float | None:
-    """Return the largest value; None when one is unknown."""
-    known = list(values)
-    return None if None in known else max(value for value in known if value is not None)
-
-
 def _density(a: Checked) -> float:
     return 1.0 if a.nnz is None else a.nnz / max(a.shape[0] * a.shape[1], 1)
-
-
-def _shifted(progress: Progress | None, index: int, panels: int) -> Progress | None:
-    """Return what reports one panel's progress as that of all panels."""
-    if progress is None:
-        return None
-    whole = progress
-
-    def report(done: int, needed: int, total: int) -> None:
-        whole(index * needed + min(done, needed), panels * needed, panels * total)
-
-    return report

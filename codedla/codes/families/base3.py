@@ -50,6 +50,7 @@ class Base3(WrapCode):
     name = "base3"
     operation = "matmul"
     threshold_formula = "m*n"
+    purpose = "powers of 3 as coefficients are exact in wrap-around integers"
     citation = "Vandermonde determinants at powers of 3; Gantmacher and Krein, AMS Chelsea 2002"
     weakness = (
         "integers only, at the speed of integer products; two lost blocks of 100 cost 8 of 63 "

@@ -53,6 +53,7 @@ class Galois(ModularCode):
     operation = "matmul"
     threshold_formula = "m*n"
     systematic = True
+    purpose = "residues modulo primes are exact at the speed of floating point"
     citation = "Yu, Maddah-Ali, Avestimehr, NeurIPS 2017; Dumas, Giorgi, Pernet 2008"
     weakness = (
         "integers only; one round for each prime, about one for 20 bits of the result; "

@@ -1,0 +1,337 @@
+"""Integer products over several prime fields, one round each, put together by the CRT.
+
+The operands' residues are balanced and held in float64, so that workers compute an ordinary
+product. What is combined in the end is exactly the integer product: NumPy's, which wraps around,
+or in Python's integers, which do not (:func:`integer_matmul`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from codedla.blocks import Split
+from codedla.codes.exact import ModularCode
+from codedla.engine.arguments import positive
+from codedla.engine.exact_encoder import modular_encoder, residues
+from codedla.engine.facts import Facts
+from codedla.engine.plan import Plan
+from codedla.engine.report import Report
+from codedla.engine.round import Pool, Progress
+from codedla.errors import UsageError
+from codedla.galois import EXACT, Field, balance, crt
+from codedla.linalg.masks import draw_masks
+from codedla.linalg.merge import merge_reports, shifted
+from codedla.linalg.operands import Checked, as_operand, largest_integer, plan_product
+from codedla.linalg.product import Product, check_options, run_product
+from codedla.linalg.verify import verify_product, worthwhile
+
+__all__ = ["FieldCheck", "integer_matmul", "run_modular", "runner"]
+
+Array = NDArray[Any]
+
+CHECKS = 3
+"""Random vectors that every reply is multiplied by: a wrong one passes with probability p**-3."""
+_UNKNOWN = Facts(False, 0.0, 0.0)
+"""Facts of residues: nobody asks how large they are or estimates errors from them."""
+
+
+def runner(plan: Plan) -> Callable[..., tuple[Array, Report]]:
+    """Return what runs a planned product: :func:`run_modular` over finite fields."""
+    return run_modular if isinstance(plan.code, ModularCode) else run_product
+
+
+def run_modular(
+    product: Product,
+    a: Checked,
+    b: Checked,
+    *,
+    out: Array | None = None,
+    verify: str = "off",
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> tuple[Array, Report]:
+    """Run a product of integers that was planned with a code over GF(p).
+
+    Parameters
+    ----------
+    product : Product
+        Resident shares are not used: every prime has others.
+    a, b : Checked
+        Integer operands.
+    out, verify, timeout, progress
+        As in :func:`codedla.matmul`.
+
+    Returns
+    -------
+    C : ndarray (M, N)
+        Exactly NumPy's product, wrap-around included.
+    report : Report
+        Of all rounds together.
+
+    Raises
+    ------
+    UsageError, NotDecodable, WorkerError, VerificationFailed
+    """
+    plan = product.plan
+    if 0 in plan.shape:
+        return run_product(product, a, b, out=out, verify=verify, timeout=timeout)
+    check_options(plan, out, verify, progress)
+    if verify == "auto":
+        verify = "locate" if worthwhile(plan, a, b, product.pool.overhead) else "off"
+    parts, primes, report = _rounds(
+        plan, product.pool, a, b, largest_integer(a, b), verify, timeout, progress
+    )
+    whole = crt(parts, primes)
+    if verify not in ("off", "spares"):
+        verify_product(a, b, whole)
+    report.verified = verify
+    result = np.empty(whole.shape, plan.dtype) if out is None else out
+    result[...] = whole != 0 if plan.dtype.kind == "b" else whole.astype(plan.dtype)
+    return result, report
+
+
+def integer_matmul(
+    A: ArrayLike,
+    B: ArrayLike,
+    *,
+    pool: Pool,
+    blocks: int | tuple[int, ...] | None = None,
+    tolerate: int | None = None,
+    verify: str = "off",
+    return_report: bool = False,
+    timeout: float | None = None,
+    progress: Progress | None = None,
+) -> Array | tuple[Array, Report]:
+    """Multiply integer matrices without overflow: the product holds Python integers.
+
+    Parameters
+    ----------
+    A : array_like (M, L)
+        Integers of any size: bool, int8 to uint64, or Python integers (dtype object).
+    B : array_like (L, N)
+    pool, blocks, tolerate, return_report, timeout, progress
+        As in :func:`codedla.matmul`.
+    verify : {"off", "locate"}
+        "locate": check every reply, and go on without workers that answer wrongly.
+
+    Returns
+    -------
+    C : ndarray (M, N), dtype object
+    report : Report
+        Only with ``return_report``.
+
+    Raises
+    ------
+    UsageError, NotDecodable, WorkerError
+        As in :func:`codedla.matmul`.
+
+    Examples
+    --------
+    >>> import codedla
+    >>> with codedla.SerialPool(4) as pool:
+    ...     int(codedla.integer_matmul([[2**62, 3]], [[2**62], [-1]], pool=pool)[0, 0])
+    21267647932558653966460912964485513213
+    """
+    if verify not in ("off", "locate"):
+        raise UsageError(f"verify must be 'off' or 'locate' here; got {verify!r}; choose one")
+    a, b = _integers(A, "A"), _integers(B, "B")
+    largest = _magnitude(a.matrix) * _magnitude(b.matrix) * max(a.shape[1], 1)
+    # Only the shapes matter here: this code is right for integers of any size.
+    unit = np.zeros((), np.int8)
+    plan = plan_product(
+        Checked(np.broadcast_to(unit, a.shape), _UNKNOWN),
+        Checked(np.broadcast_to(unit, b.shape), _UNKNOWN),
+        pool,
+        operation="matmul",
+        code="galois",
+        blocks=blocks,
+        tolerate=tolerate,
+        largest=largest,
+    )
+    plan = replace(plan, dtype=np.dtype(object))
+    if 0 in plan.shape:
+        # An empty sum is the integer 0.
+        product: Array = np.zeros((plan.shape[0], plan.shape[2]), dtype=object)
+        report = merge_reports(plan, plan.shape[0], [], {})
+    else:
+        parts, primes, report = _rounds(plan, pool, a, b, largest, verify, timeout, progress)
+        product = crt(parts, primes, wrap=False)
+        report.verified = verify
+    return (product, report) if return_report else product
+
+
+class FieldCheck:
+    """Tell right replies from wrong ones over GF(p), by random projection.
+
+    ``R_w r = A~_w (B~_w r)`` holds modulo p for honest replies, whatever their sizes: nobody is
+    accused wrongly.
+
+    Parameters
+    ----------
+    code : ModularCode
+    a, b : ndarray or scipy.sparse
+        Balanced residues of the operands, float64.
+    masks : pair of sequences of ndarray
+        Balanced residues that are mixed into the shares of A and of B.
+    rng : numpy.random.Generator, optional
+        Source of the random vectors; by default one nobody can foresee.
+    """
+
+    def __init__(
+        self,
+        code: ModularCode,
+        a: Any,
+        b: Any,
+        masks: tuple[Any, Any] = ((), ()),
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        self.code, self.field = code, code.galois
+        self.rows = Split(a.shape[0], code.grid.m)
+        self.inner = Split(a.shape[1], code.grid.p)
+        self.cols = Split(b.shape[1], code.grid.n)
+        rng = np.random.default_rng() if rng is None else rng
+        self.r = self.field.balanced(rng.integers(0, self.field.p, (self.cols.size, CHECKS)))
+        self._a = [*self._blocks(a, self.rows, self.inner), *masks[0]]
+        self._b = [*self._blocks(b, self.inner, self.cols), *masks[1]]
+        self._known: dict[tuple[int, bytes], Array] = {}
+        self._projected: list[Array] = []
+
+    @staticmethod
+    def _blocks(matrix: Any, rows: Split, cols: Split) -> list[Any]:
+        whole = matrix if isinstance(matrix, np.ndarray) else matrix.tocsr()
+        return [
+            whole[rows.slice(i), cols.slice(j)]
+            for i in range(rows.parts)
+            for j in range(cols.parts)
+        ]
+
+    def check(self, share: int, reply: Array) -> bool:
+        """Tell whether ``reply`` can be the product of the operands of ``share``."""
+        height, width = reply.shape
+        block = self.code.plain_block(share)
+        if block is None:
+            if (height, width) != (self.rows.size, self.cols.size):
+                return False
+        else:
+            i, j = divmod(block, self.code.grid.n)
+            due = self.rows.slice(i), self.cols.slice(j)
+            if (height, width) != tuple(part.stop - part.start for part in due):
+                return False
+        # NaN must count as wrong, hence "not <".
+        if not (np.abs(reply) < EXACT - 2 * self.field.p).all() or (reply != np.rint(reply)).any():
+            return False
+        found = self.field.product(balance(np.array(reply), self.field.p), self.r[:width])
+        return bool(np.array_equal(found, self._expected(share)[:height]))
+
+    def _expected(self, share: int) -> Array:
+        """Return what an honest reply to ``share`` times the random vectors is."""
+        if not self._projected:
+            self._projected = [self._padded(b, self.r, self.inner.size) for b in self._b]
+        weights_a, weights_b = self.code.generator_a[share], self.code.generator_b[share]
+        right = self._mixed(weights_b, self._projected)
+        held = np.flatnonzero(weights_a)
+        parts = [self._of_block(int(u), weights_b, right) for u in held]
+        return self._mixed(weights_a[held], parts)
+
+    def _mixed(self, weights: Array, parts: list[Array]) -> Array:
+        total = np.zeros_like(parts[0])
+        for weight, part in zip(weights, parts, strict=True):
+            total = (total + weight * part) % self.field.p
+        return total
+
+    def _of_block(self, u: int, weights_b: Array, right: Array) -> Array:
+        """Return a block of A times the right-hand side, which several shares have in common."""
+        key = u, weights_b.tobytes()
+        if key not in self._known:
+            self._known[key] = self._padded(self._a[u], self.field.balanced(right), self.rows.size)
+        return self._known[key]
+
+    def _padded(self, block: Any, right: Array, height: int) -> Array:
+        """Return a block times columns, modulo p, with rows of zeros to the longest block's."""
+        product = np.zeros((height, right.shape[1]), dtype=np.int64)
+        product[: block.shape[0]] = self.field.product(block, right[: block.shape[1]])
+        return product
+
+
+def _rounds(
+    plan: Plan,
+    pool: Pool,
+    a: Checked,
+    b: Checked,
+    largest: int,
+    verify: str,
+    timeout: float | None,
+    progress: Progress | None,
+) -> tuple[list[Array], tuple[int, ...], Report]:
+    """Run one round for each prime; return residues, primes, and the report of all rounds."""
+    end = None if timeout is None else time.monotonic() + positive(timeout, "timeout")
+    rows, inner, cols = plan.shape
+    grid, code = plan.grid, plan.code
+    assert isinstance(code, ModularCode)
+    splits = Split(rows, grid.m), Split(inner, grid.p), Split(cols, grid.n)
+    primes = code.primes(splits[1].size * code.stack[1], largest)
+    parts, reports = [], []
+    for index, p in enumerate(primes):
+        field, of_prime = Field(p), code.modulo(p)
+        left, right = residues(a.matrix, field), residues(b.matrix, field)
+        masks = draw_masks(
+            of_prime, (splits[0].size, splits[1].size), (splits[1].size, splits[2].size)
+        )
+        check = FieldCheck(of_prime, left, right, masks).check if verify == "locate" else None
+        product = Product(
+            replace(
+                plan,
+                code=of_prime,
+                dtype=np.dtype(np.float64),
+                compute=np.dtype(np.float64),
+                tolerance=1.0,
+                # Said once, before the first.
+                warnings=() if index else plan.warnings,
+            ),
+            pool,
+            encoder_a=modular_encoder(left, splits[0], splits[1], field, masks[0]),
+            encoder_b=modular_encoder(right, splits[1], splits[2], field, masks[1]),
+            check=check,
+        )
+        values, report = run_product(
+            product,
+            Checked(left, _UNKNOWN),
+            Checked(right, _UNKNOWN),
+            verify="spares" if verify == "spares" else "off",
+            timeout=None if end is None else max(end - time.monotonic(), 1e-3),
+            progress=shifted(progress, index, len(primes)),
+        )
+        parts.append(values)
+        reports.append(report)
+    merged = merge_reports(plan, rows, reports, {})
+    merged.amplification, merged.error_estimate = 1.0, 0.0
+    return parts, primes, merged
+
+
+def _integers(value: Any, name: str) -> Checked:
+    """Check an operand of any integers, those of Python included."""
+    array = np.asarray(value)
+    if array.dtype != object:
+        operand = as_operand(array, name)
+        if operand.dtype.kind not in "iub":
+            raise UsageError(f"{name} must hold integers; got {operand.dtype}; round and cast it")
+        return operand
+    if array.ndim != 2 or not all(isinstance(entry, int | np.integer) for entry in array.flat):
+        raise UsageError(
+            f"{name} must be a matrix of integers; got {array.ndim} dimensions of "
+            f"{type(next(iter(array.flat), None)).__name__}; reshape or convert it"
+        )
+    return Checked(array, _UNKNOWN)
+
+
+def _magnitude(matrix: Array) -> int:
+    """Return the largest magnitude in a matrix of integers, as a Python integer."""
+    if matrix.size == 0:
+        return 0
+    return max(int(matrix.max()), -int(matrix.min()))

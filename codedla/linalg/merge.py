@@ -1,0 +1,83 @@
+"""Several rounds as one operation: their reports, and their progress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from codedla.engine.plan import Plan
+from codedla.engine.report import Report
+from codedla.engine.round import Progress
+from codedla.linalg.product import new_report
+
+__all__ = ["merge_reports", "shifted"]
+
+
+def merge_reports(
+    plan: Plan, rows: int, reports: Sequence[Report], panels: dict[str, int]
+) -> Report:
+    """Return one report of a product in several rounds: panels, or one for each prime.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of a panel, or of the whole product.
+    rows : int
+        Rows of the whole product.
+    reports : sequence of Report
+        Of the rounds run now, in order; may be empty.
+    panels : dict of str to int
+        "total", "resumed" and "computed"; empty unless there are panels.
+
+    Returns
+    -------
+    Report
+        Times and bytes are sums, ranks unions, errors and amplifications the worst.
+    """
+    _, inner, cols = plan.shape
+    merged = new_report(replace(plan, shape=(rows, inner, cols)))
+    merged.panels = dict(panels)
+    merged.warnings = _union(report.warnings for report in reports)
+    merged.responders = _union(report.responders for report in reports)
+    for name in ("stragglers", "redispatched", "wrong"):
+        setattr(merged, name, sorted(_union(getattr(report, name) for report in reports)))
+    for report in reports:
+        merged.lost.update(report.lost)
+        for name, seconds in report.times.items():
+            merged.times[name] = merged.times.get(name, 0.0) + seconds
+        for name, count in report.bytes.items():
+            merged.bytes[name] = merged.bytes.get(name, 0) + count
+        later = report.began - reports[0].began
+        merged.events += [replace(e, seconds=e.seconds + later) for e in report.events]
+        merged.spans += [replace(s, start=s.start + later, end=s.end + later) for s in report.spans]
+    if reports:
+        merged.began = reports[0].began
+        merged.amplification = _worst(report.amplification for report in reports)
+        merged.error_estimate = _worst(report.error_estimate for report in reports)
+        checks = {report.verified for report in reports}
+        merged.verified = checks.pop() if len(checks) == 1 else "partly"
+    return merged
+
+
+def _union(lists: Iterable[Iterable[Any]]) -> list[Any]:
+    """Return what is in any of the lists, once, in order of appearance."""
+    return list(dict.fromkeys(item for items in lists for item in items))
+
+
+def _worst(values: Iterable[float | None]) -> float | None:
+    """Return the largest value; None when one is unknown."""
+    known = list(values)
+    return None if None in known else max(value for value in known if value is not None)
+
+
+def shifted(progress: Progress | None, index: int, rounds: int) -> Progress | None:
+    """Return what reports one round's progress as that of all rounds."""
+    if progress is None:
+        return None
+    whole = progress
+
+    def report(done: int, needed: int, total: int) -> None:
+        whole(index * needed + min(done, needed), rounds * needed, rounds * total)
+
+    return report
