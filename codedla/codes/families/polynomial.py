@@ -49,7 +49,8 @@ class Polynomial(Code):
     purpose = "no survivor set loses many digits"
     weakness = (
         "decodes all blocks even when nobody is late, and in complex numbers; nodes chebyshev "
-        "lose more than 6 digits from 3 losses and m*n=36 on, equispaced from m*n=16 on"
+        "(code orthopoly) lose more than 6 digits from 3 losses and m*n=36 on, equispaced from "
+        "m*n=16 on"
     )
     node_choices = ("unity", "chebyshev", "equispaced")
 
