@@ -102,9 +102,10 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const="locate",
         default="auto",
-        choices=("off", "freivalds", "locate", "auto"),
+        choices=("off", "freivalds", "locate", "spares", "auto"),
         help="check at random: the product (freivalds), or every reply, so that wrong ones are "
-        "replaced (locate, or plain --verify); auto: locate where it costs little (default)",
+        "replaced (locate, or plain --verify), or compare more replies than are needed with each "
+        "other (spares); auto: locate where it costs little (default)",
     )
     run.add_argument(
         "--panel-rows",

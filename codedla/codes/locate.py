@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from codedla.codes.base import Code
 from codedla.codes.exact import ModularCode
 from codedla.errors import UsageError
-from codedla.galois import Field
+from codedla.galois import EXACT, Field
 
 __all__ = ["Located", "gao", "locatable", "locate"]
 
@@ -100,7 +100,7 @@ def locate(
     Parameters
     ----------
     code : Code
-        Over GF(p) replies are residues, balanced or not, in any dtype.
+        Over GF(p) replies are integers, reduced or not, in any dtype.
     responders : iterable of int
         Shares that were answered.
     replies : sequence of ndarray, 2-D
@@ -165,11 +165,12 @@ def _fitting(
 
 
 def _is_residue(reply: Matrix, p: int) -> bool:
+    """Tell whether a reply stands for residues: integers that are exact in float64."""
     if reply.dtype.kind == "f" and not (
         np.isfinite(reply).all() and np.array_equal(reply, np.rint(reply))
     ):
         return False
-    return bool((np.abs(reply) < p).all())
+    return bool((np.abs(reply) < EXACT - 2 * p).all())
 
 
 def _is_possible(code: Code, share: int, reply: Matrix, bound: float | None) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import enum
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from codedla.codes.base import Code
 from codedla.errors import NotDecodable, WorkerError
@@ -55,6 +55,9 @@ class Collector:
         Shares to be computed; all that the code has by default.
     workers : iterable of int, optional
         Workers that may compute, the shares' homes among them; by default the homes alone.
+    agree : callable, optional
+        Told the shares whose replies decode; tells whether they are enough, or whether one more is
+        to be waited for while there is any.
 
     Attributes
     ----------
@@ -80,8 +83,10 @@ class Collector:
         tolerance: float,
         shares: Iterable[int] | None = None,
         workers: Iterable[int] | None = None,
+        agree: Callable[[Sequence[int]], bool] | None = None,
     ) -> None:
         self.code = code
+        self._agree = agree
         self.eps = eps
         self.tolerance = tolerance
         self._wanted = set(code.shares if shares is None else shares)
@@ -203,10 +208,15 @@ class Collector:
             return instruction if instruction is Instruction.FAIL else Instruction.FOLD
         self._hopeless.update(self.queue)
         self.queue.clear()
-        if self._accurate() or not self._hopeful:
+        accurate = self._accurate()
+        if not self._hopeful:
             return self._finish()
-        self.waited_for_accuracy += 1
-        return Instruction.FOLD
+        if not accurate:
+            self.waited_for_accuracy += 1
+            return Instruction.FOLD
+        if self._agree is not None and not self._agree(self.responders):
+            return Instruction.FOLD
+        return self._finish()
 
     def extra(self, share: int, worker: int | None = None) -> bool:
         """Record a reply that was being received when the round finished; tell if it is used."""
@@ -256,6 +266,16 @@ class Collector:
         self.lost_workers[worker] = reason
         return self._without(worker, share)
 
+    def exclude(self, share: int, reason: str) -> int:
+        """Take back a reply that turned out to be wrong after the round; return whose it was."""
+        worker = self.computed_by.pop(share)
+        self.responders.remove(share)
+        self.alpha = None
+        if worker not in self.wrong:
+            self.wrong.append(worker)
+        self.lost_workers.setdefault(worker, reason)
+        return worker
+
     def error(self, worker: int, error: WorkerError) -> Instruction:
         """Record an exception raised by the task itself: a fault of the program, not of a rank."""
         if self.finished or worker not in self.workers or worker in self.lost_workers:
@@ -281,6 +301,9 @@ class Collector:
         reason, cure = "no worker is left", "look after these ranks, or start again"
         if self._timed_out:
             reason, cure = "the time-out passed", "allow more time, or tolerate more late workers"
+        elif any(self.code.masks) and self.living:
+            reason = "no worker may see the share of another"
+            cure = "start again with more workers, or tolerate more losses"
         away = {**self.lost_workers, **self.silent_workers}
         lost = ", ".join(f"rank {w + 1} ({why})" for w, why in sorted(away.items()))
         late = ", ".join(f"rank {w + 1}" for w in sorted(self.stragglers))
@@ -348,6 +371,9 @@ class Collector:
         under_way = [*self.responders, *self.outstanding]
         if self.code.decodable(under_way):
             return Instruction.REDISPATCH if self.queue else Instruction.WAIT
+        if any(self.code.masks):
+            # A second share would show a worker more than it may see.
+            return Instruction.WAIT if self.silent_workers else self._fail()
         again = self._fewest_of(sorted(self._hopeless), under_way)
         self._hopeless.difference_update(again)
         self.queue.extend(again)

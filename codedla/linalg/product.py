@@ -24,6 +24,7 @@ from codedla.engine.report import Report
 from codedla.engine.round import Check, Operand, Outcome, Pool, Progress, Round
 from codedla.errors import CodedlaWarning, UsageError, VerificationFailed
 from codedla.linalg.operands import Checked
+from codedla.linalg.spares import check_spares, make_spare_decoder
 from codedla.linalg.verify import ReplyCheck, verify_product, worthwhile
 
 __all__ = [
@@ -39,7 +40,7 @@ __all__ = [
 logger = logging.getLogger("codedla")
 Array = NDArray[Any]
 
-VERIFY = ("auto", "off", "freivalds", "locate")
+VERIFY = ("auto", "off", "freivalds", "locate", "spares")
 """Values of ``verify=``."""
 USUAL_SPREAD = 1e6
 """Rows and columns that differ in size by less are no reason for a warning."""
@@ -141,13 +142,17 @@ def run_product(
     buffer = _result_buffer(plan, replies, _apart(out, a, b))
     mode = _verification(verify, product, a, b)
     checker = ReplyCheck(plan, a, b) if mode == "locate" else None
-    decoder = make_decoder(plan.code, buffer, replies)
+    spares = None
+    if mode == "spares":
+        spares = make_spare_decoder(plan, buffer, replies, (a.facts, b.facts))
+    decoder = make_decoder(plan.code, buffer, replies) if spares is None else spares
     collector = Collector(
         plan.code,
         eps=machine_epsilon(plan.compute),
         tolerance=plan.tolerance,
         shares=plan.code.shares,
         workers=range(product.pool.n_workers),
+        agree=None if spares is None else spares.agree,
     )
     job = Round(
         shares=plan.code.shares,
@@ -164,6 +169,8 @@ def run_product(
     code = plan.code
     logger.info("plan: code %s, grid %s, needs %s", code.name, code.blocks, code.suffices)
     outcome = product.pool.run(job)
+    if spares is not None:
+        spares.judge(collector, outcome)
     logger.info("decoded from ranks %s", [w + 1 for w in collector.responders])
     if collector.waited_for_accuracy:
         logger.info("waited for %d more to keep the tolerance", collector.waited_for_accuracy)
@@ -199,11 +206,13 @@ def check_options(plan: Plan, out: Any, verify: str, progress: Progress | None) 
 
 
 def _verification(verify: str, product: Product, a: Checked, b: Checked) -> str:
-    """Return what is checked: "off", "freivalds" or "locate"."""
+    """Return what is checked: "off", "freivalds", "locate" or "spares"."""
     single = product.plan.code.stack == (1, 1, 1)
     if verify == "auto":
         cheap = worthwhile(product.plan, a, b, product.pool.overhead)
         return "off" if not cheap else "locate" if single else "freivalds"
+    if verify == "spares":
+        check_spares(product.plan)
     if verify == "locate" and not single:
         raise UsageError(
             f"replies of code {product.plan.code.name!r} hold several blocks and are not checked "
@@ -363,7 +372,9 @@ def _judge(
         report.error_estimate = estimate if np.isfinite(estimate) else None
         if _recovered(plan, collector):
             _warn_of_scales(report, plan, alpha * eps, a.row_spread * b.column_spread)
-    if verify != "off":
+    if verify == "spares":
+        report.verified = verify
+    elif verify != "off":
         verify_product(a, b, decoded, alpha=alpha, eps=eps or float(np.finfo(np.float64).eps))
         report.verified = verify
 

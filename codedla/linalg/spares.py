@@ -1,0 +1,206 @@
+"""``verify="spares"``: replies checked against each other, without a look at the operands.
+
+More replies than the threshold are waited for. While they fit together the round ends with a few
+spare ones; if they do not, it goes on until there are twice as many, and the wrong replies are
+named and left out (:mod:`codedla.codes.locate`). The master never reads the operands again, which
+matters where it does not hold them, and where checking would cost as much as the product.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla import kernels
+from codedla.codes.base import Code
+from codedla.codes.exact import ModularCode
+from codedla.codes.locate import Located, locatable, locate
+from codedla.engine import arithmetic
+from codedla.engine.collector import Collector
+from codedla.engine.decoder import DenseDecoder
+from codedla.engine.facts import Facts
+from codedla.engine.plan import Plan, machine_epsilon
+from codedla.engine.round import Event, Outcome
+from codedla.errors import UsageError, VerificationFailed
+from codedla.galois import balance
+
+__all__ = ["SpareDecoder", "check_spares", "make_spare_decoder"]
+
+logger = logging.getLogger("codedla")
+Array = NDArray[Any]
+
+_ALMOST_OVERFLOW = 1e140
+"""Squares of larger numbers could overflow."""
+
+
+def check_spares(plan: Plan) -> None:
+    """Raise UsageError unless the replies of the plan's code tell which of them are wrong."""
+    reason = locatable(plan.code)
+    if not reason and plan.compute.kind in "iu":
+        reason = "sums of integers wrap around, where replies have no unique explanation"
+    if reason:
+        raise UsageError(
+            f"wrong replies are found by spare ones; got verify='spares' although {reason}; use "
+            "verify='locate', or another code (code='galois' for integers)"
+        )
+
+
+class SpareDecoder(DenseDecoder):
+    """Keep all replies, find the wrong ones, and decode from the rest.
+
+    Parameters
+    ----------
+    code : Code
+    output : ndarray (M, N)
+    dtype : numpy.dtype
+    plan : Plan
+    facts : pair of Facts
+        Of the operands; over GF(p) they do not matter.
+
+    Attributes
+    ----------
+    found : Located
+        The wrong shares, and whether the rest fits together.
+    """
+
+    def __init__(
+        self, code: Code, output: Array, dtype: np.dtype, plan: Plan, facts: tuple[Facts, Facts]
+    ) -> None:
+        super().__init__(code, output, dtype)
+        self.found = Located((), True)
+        # As many wrong ones as can be named if all workers reply.
+        self._most = max(1, code.tolerates // 2)
+        self._whole: dict[int, Array] = {}
+        self._bound: float | None = None
+        self._noise: float | None = None
+        if code.field != "GF(p)":
+            self._bound = facts[0].norm * facts[1].norm
+            if not all(fact.finite for fact in facts) or not self._bound < _ALMOST_OVERFLOW:
+                raise VerificationFailed(
+                    "replies that hold NaN, Inf or numbers near overflow cannot be compared; scale "
+                    "the operands down or use verify='off'"
+                )
+            eps = max(machine_epsilon(plan.compute), 2.0**-52)
+            roundings = 16 + np.sqrt(plan.shape[1] / code.grid.p)
+            # Where products are tiny, gradual underflow errs by more than their digits.
+            tiny = float(np.finfo(plan.compute).tiny) * plan.shape[1] * np.sqrt(output.size)
+            self._noise = float(eps * roundings * self._bound + tiny)
+
+    def _make_target(self, share: int) -> Array:
+        whole = arithmetic.empty(self.reply_shape, self.dtype)
+        block = self.code.plain_block(share)
+        if block is None:
+            return whole
+        # A plain reply is as large as its block, which may be one row or column short.
+        whole[...] = 0
+        self._whole[share] = whole
+        view = self.block(block)
+        return whole[: view.shape[0], : view.shape[1]]
+
+    def parts(self, share: int) -> list[Array]:
+        """Return the sub-blocks of a reply; see :class:`~codedla.engine.decoder.Decoder`."""
+        return [self._whole[share]] if share in self._whole else super().parts(share)
+
+    def agree(self, responders: Sequence[int]) -> bool:
+        """Tell whether these replies are enough to trust the product, or more are wanted."""
+        spares = len(responders) - self.code.threshold
+        if spares < self._most:
+            return False
+        self.found = self._located(responders)
+        right = self.found.certain and not self.found.wrong
+        return right or (spares >= 2 * self._most and self.found.certain)
+
+    def finish(self, responders: Iterable[int]) -> None:
+        """Decode from the replies that fit together, if there are enough."""
+        shares = sorted(set(responders) & self._present)
+        self.found = self._located(shares)
+        right = [share for share in shares if share not in self.found.wrong]
+        if self.found.certain and len(right) > self.code.threshold and self.code.decodable(right):
+            self._decode(right)
+
+    def _decode(self, right: list[int]) -> None:
+        super().finish(right)
+
+    def judge(self, collector: Collector, outcome: Outcome) -> None:
+        """Take wrong replies back, or raise if those that are left are not known to be right.
+
+        Parameters
+        ----------
+        collector : Collector
+            Of the finished round.
+        outcome : Outcome
+
+        Raises
+        ------
+        VerificationFailed
+            A reply is wrong and it is not known whose, or nothing was spare.
+        """
+        wrong, computed_by = self.found.wrong, collector.computed_by
+        spare = len(self._present.intersection(computed_by)) - len(wrong) - self.code.threshold
+        named = ", ".join(f"rank {computed_by[share] + 1}" for share in wrong)
+        handed = "the product is not handed out; tolerate more losses (--tolerate)"
+        if not self.found.certain:
+            besides = f" (besides {named})" if named else ""
+            count = f"{spare} spare {'reply does' if spare == 1 else 'replies do'}"
+            raise VerificationFailed(
+                f"a reply is wrong{besides}, but {count} not tell whose it is: one wrong worker "
+                f"is named by two spare replies, two by four; {handed}"
+            )
+        if spare < 1:
+            without = f"without {named}, which answered wrongly, " if named else ""
+            raise VerificationFailed(
+                f"{without}no reply was left to compare with, and wrong ones cannot be found; "
+                f"{handed}"
+            )
+        for share in wrong:
+            worker = collector.exclude(share, "answered wrongly")
+            logger.warning("rank %d answered wrongly; its reply is not used", worker + 1)
+            outcome.events.append(Event(outcome.total, "wrong", worker))
+
+    def _located(self, responders: Iterable[int]) -> Located:
+        shares = sorted(responders)
+        replies = [self.target(share) for share in shares]
+        return locate(self.code, shares, replies, bound=self._bound, noise=self._noise)
+
+
+class ModularSpares(SpareDecoder):
+    """The same over GF(p)."""
+
+    code: ModularCode
+
+    def _decode(self, right: list[int]) -> None:
+        # Not before: of what is no integer, residues say nothing.
+        for share in right:
+            balance(self.target(share), self.code.prime)
+        super()._decode(right)
+
+    def _combine(
+        self,
+        weights: Array,
+        sources: Sequence[Array],
+        outputs: Sequence[Array],
+        *,
+        accumulate: bool = False,
+    ) -> None:
+        field = self.code.galois
+        kernels.combine_mod(
+            field.balanced(weights), sources, outputs, field.p, accumulate=accumulate
+        )
+
+
+def make_spare_decoder(
+    plan: Plan, output: Array, dtype: np.dtype, facts: tuple[Facts, Facts]
+) -> SpareDecoder:
+    """Return the decoder that finds wrong replies by spare ones.
+
+    Raises
+    ------
+    VerificationFailed
+        The operands hold NaN, Inf or numbers near overflow.
+    """
+    kind = ModularSpares if isinstance(plan.code, ModularCode) else SpareDecoder
+    return kind(plan.code, output, dtype, plan, facts)
