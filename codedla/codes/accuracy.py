@@ -77,23 +77,23 @@ def worst_amplification(code: Code) -> tuple[float, tuple[int, ...]]:
 
 def _rating(code: Code) -> tuple[Rate, Iterable[NDArray[np.int64]], float]:
     """Return what rates patterns of lost workers, patterns worth a look, and an effort."""
-    parts = code.stack[0] * code.stack[2]
-    rows, unknowns = len(code.shares) * parts, code.generator.shape[1]
-    if code.load == 1 and code.counts and rows - unknowns == code.tolerates * parts:
-        if parts == 1:
-            return code.solver.rate, _suspects(code), 1.0
-
-        def rate(lost: NDArray[np.int64]) -> NDArray[np.float64]:
-            expanded = lost[:, :, None] * parts + np.arange(parts)
-            return code.solver.rate(expanded.reshape(lost.shape[0], -1))
-
-        # The matrices are larger than the search reckons with.
-        return rate, _suspects(code), 1.0 / parts**2
+    if code.rate(np.arange(code.tolerates)[None, :]) is not None:
+        return _rated_at_once(code), _suspects(code), 1.0 / code.rating_cost
 
     def solve_each(lost: NDArray[np.int64]) -> NDArray[np.float64]:
         return np.array([code.amplification(code.shares_without(pattern)) for pattern in lost])
 
+    unknowns = code.generator.shape[1]
     return solve_each, (), _SLOW * min(1.0, 1e7 / unknowns**3)
+
+
+def _rated_at_once(code: Code) -> Rate:
+    def rate(lost: NDArray[np.int64]) -> NDArray[np.float64]:
+        found = code.rate(lost)
+        assert found is not None
+        return found
+
+    return rate
 
 
 def worst_of_parity(rows: NDArray[np.float64], effort: float = 1.0) -> float:

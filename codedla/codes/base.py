@@ -210,6 +210,29 @@ class Code(abc.ABC):
         weights[:, np.repeat(exist, parts)] = self.solver.weights(rows)
         return weights
 
+    def rate(self, lost: NDArray[np.int64]) -> NDArray[np.float64] | None:
+        """Return the squared noise, summed over the outputs, of many patterns of lost workers.
+
+        None where patterns can only be rated one by one. Overridden where something quicker is
+        known than the :attr:`solver`; then :attr:`rating_cost` is, too.
+
+        Parameters
+        ----------
+        lost : ndarray (patterns, tolerates) of int
+            As many losses as the code can bear.
+        """
+        parts = self._parts[2]
+        spare = len(self.shares) * parts - self.generator.shape[1]
+        if self.load > 1 or not self.counts or spare != self.tolerates * parts:
+            return None
+        rows = lost[:, :, None] * parts + np.arange(parts)
+        return self.solver.rate(rows.reshape(lost.shape[0], -1))
+
+    @property
+    def rating_cost(self) -> float:
+        """How much longer it takes to rate a pattern than with one number a reply."""
+        return float(self._parts[2] ** 2)
+
     @property
     def suffices(self) -> str:
         """Which replies suffice, in words."""
