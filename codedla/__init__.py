@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from codedla.mpi.pool import MPIPool
     from codedla.pools.serial import SerialPool
     from codedla.pools.simulated import SimulatedPool
+    from codedla.transforms.convolution import convolve
+    from codedla.transforms.fourier import fft, ifft
 
 __version__ = "0.1.0"
 
@@ -47,6 +49,9 @@ __all__ = [
     "UsageError",
     "VerificationFailed",
     "WorkerError",
+    "convolve",
+    "fft",
+    "ifft",
     "integer_matmul",
     "make_plan",
     "matmul",
@@ -75,6 +80,8 @@ _HOMES = {
     "codedla.mpi.pool": ("MPIPool",),
     "codedla.pools.serial": ("SerialPool",),
     "codedla.pools.simulated": ("SimulatedPool",),
+    "codedla.transforms.convolution": ("convolve",),
+    "codedla.transforms.fourier": ("fft", "ifft"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 _SUBMODULES = ("vandermonde", "kernels", "codes")
