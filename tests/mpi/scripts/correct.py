@@ -12,6 +12,7 @@ from common import WORDS, faults, note_shared_memory, write
 from mpi4py import MPI
 
 import codedla
+from codedla.codes.exact import ExactCode
 from codedla.mpi import wire
 
 limit, *specs = WORDS
@@ -57,7 +58,8 @@ def cases(n_workers):
     most = max(0, min(2, n_workers - 1))
     for code in codedla.codes.available():
         for shape in ((7, 5, 6), (120, 90, 110)):
-            for dtype in ("f8", "f4", "c16"):
+            exact = issubclass(codedla.codes.get(code), ExactCode)
+            for dtype in ("i4", "u2") if exact else ("f8", "f4", "c16"):
                 a, b = operand(shape[:2], dtype), operand(shape[1:], dtype)
                 tolerate = 0 if code == "uncoded" else most
                 yield f"{code} {shape} {dtype}", a, b, {"code": code, "tolerate": tolerate}
