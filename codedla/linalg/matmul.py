@@ -65,11 +65,13 @@ def matmul(
         Bytes that one worker's shares and replies may take.
     out : ndarray (M, N), optional
         Receives the product; may be a memory map.
-    verify : {"auto", "off", "freivalds", "locate"}
+    verify : {"auto", "off", "freivalds", "locate", "spares"}
         "freivalds": check the product with a random projection, O(n^2). "locate": check every
         reply in this way, go on without workers that answer wrongly (``report.wrong``), and check
-        the product, too. "auto": "locate" where that is predicted to cost less than 5 % of the
-        run, else "off".
+        the product, too. "spares": compare the replies with each other, not with the operands:
+        half of the ``tolerate`` spare replies are waited for, and if they do not fit together all,
+        which name one wrong worker for every two of them. "auto": "locate" where that is predicted
+        to cost less than 5 % of the run, else "off".
     return_report : bool
         Return ``(C, report)``.
     timeout : float, optional
