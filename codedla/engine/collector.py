@@ -13,6 +13,7 @@ only when no worker is left.
 
 from __future__ import annotations
 
+import bisect
 import enum
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,9 @@ from codedla.codes.base import Code
 from codedla.errors import NotDecodable, WorkerError
 
 __all__ = ["Collector", "Instruction"]
+
+_FEW = 32
+"""Shares to be computed again of which each is tried without; of more, a few may be superfluous."""
 
 
 class Instruction(enum.Enum):
@@ -168,6 +172,7 @@ class Collector:
             self.queue.remove(share)
         if share is not None:
             self._send(share)
+            self._hopeless.discard(share)
             self._tasks[worker] = share
         return share
 
@@ -192,7 +197,7 @@ class Collector:
         """Record the complete reply to ``share``, from its home unless said otherwise."""
         worker = self.code.home(share) if worker is None else worker
         self._free(worker, share)
-        was_silent = self.silent_workers.pop(worker, None) is not None
+        was_silent = self._wake(worker)
         if self.finished or worker in self.wrong:
             return Instruction.DROP
         if share not in self._wanted:
@@ -245,18 +250,12 @@ class Collector:
 
     def back(self, worker: int) -> Instruction:
         """Record a sign of life of a silent worker."""
-        if self.finished or worker not in self.silent_workers:
+        if self.finished or not self._wake(worker):
             return Instruction.DROP
-        del self.silent_workers[worker]
-        for share in [*self._unsent[worker], self._tasks.get(worker)]:
-            if share is not None and share in self._wanted:
-                self._hopeless.discard(share)
-                if share in self.queue and self._tasks.get(worker) == share:
-                    self.queue.remove(share)
         return Instruction.WAIT if self._decodable else self._reconsider()
 
     def refuse(self, share: int, worker: int, reason: str) -> Instruction:
-        """Record that ``worker`` answered wrongly: nothing of it is used in this round."""
+        """Record that ``worker`` answered wrongly: nothing more of it is used in this round."""
         self._free(worker, share)
         if worker in self.workers and worker not in self.wrong:
             self.wrong.append(worker)
@@ -334,6 +333,18 @@ class Collector:
         """Tell whether a living worker computes this share."""
         return any(s == share and self._living(w) for w, s in self._tasks.items())
 
+    def _wake(self, worker: int) -> bool:
+        """Hope again for the shares of a silent worker; return whether it was one."""
+        if self.silent_workers.pop(worker, None) is None:
+            return False
+        task = self._tasks.get(worker)
+        for share in [*self._unsent[worker], task]:
+            if share is not None and share in self._wanted:
+                self._hopeless.discard(share)
+                if share == task and share in self.queue:
+                    self.queue.remove(share)
+        return True
+
     def _free(self, worker: int, share: int) -> None:
         if self._tasks.get(worker) == share:
             del self._tasks[worker]
@@ -381,12 +392,16 @@ class Collector:
         return Instruction.REDISPATCH
 
     def _fewest_of(self, shares: list[int], under_way: list[int]) -> list[int]:
-        """Return a smallest part of the lost shares that decodes with what is under way."""
+        """Return a small part of the lost shares that decodes with what is under way."""
         if self.code.counts:
             # Any K shares decode.
             return shares[: self.code.threshold - len(under_way)]
-        kept = list(shares)
-        for share in reversed(shares):
+        counts = range(len(shares) + 1)
+        enough = bisect.bisect_left(
+            counts, True, key=lambda count: self.code.decodable([*under_way, *shares[:count]])
+        )
+        kept = shares[:enough]
+        for share in reversed(kept) if enough <= _FEW else ():
             rest = [s for s in kept if s != share]
             if self.code.decodable([*under_way, *rest]):
                 kept = rest

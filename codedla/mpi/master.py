@@ -259,9 +259,10 @@ class Master:
                 return
             if link.idle and self._offer(running, link):
                 home = self.links[collector.code.home(link.share)]
-                running.instruct(
-                    Instruction.WAIT, link.worker, "redispatched", f"instead of {home}"
-                )
+                if home is not link:  # a worker's own shares come first
+                    running.instruct(
+                        Instruction.WAIT, link.worker, "redispatched", f"instead of {home}"
+                    )
 
     def _dispatch(self, running: Running, link: Link, share: int) -> None:
         """Encode (if the worker does not hold the share yet) and send one worker's order."""

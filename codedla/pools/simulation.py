@@ -93,7 +93,9 @@ class Simulation:
         self._began[worker] = (self.now, share)
         if delay is None:
             delay = float(pool.drawn()[worker])
-            self._note("redispatched", worker, f"instead of rank {share + 1}")
+            home = self.collector.code.home(share)
+            if home != worker:  # a silent worker that is back goes on with its own
+                self._note("redispatched", worker, f"instead of rank {home + 1}")
         try:
             own = plan.start_task() if pool.faults else 0.0
         except RuntimeError as error:
