@@ -48,6 +48,10 @@ LARGEST = 2**31
 """Primes are smaller: a product of two residues then fits int64."""
 _SHORT = 64
 """Sums that must be cut shorter than this are worth halving one operand's bits."""
+_QUICK = 2**26
+"""Residues modulo smaller primes are found in floating point, by the kernels."""
+_LOWER_BITS = 42
+"""Lower part of 64-bit integers: the upper one, 22 bits, times a residue stays exact as well."""
 # Strong pseudoprimes to all four bases are larger than 3.2e9.
 _WITNESSES = (2, 3, 5, 7)
 
@@ -207,8 +211,24 @@ class Field:
 
     def balanced(self, values: ArrayLike) -> Floats:
         """Return balanced residues ``-p/2 < x < p/2`` as float64, ready for the BLAS."""
-        residues = self.reduce(values)
+        array = np.asarray(values)
+        if self.p < _QUICK and array.dtype.kind in "iub" and array.ndim:
+            return self._quickly(array)
+        residues = self.reduce(array)
         return np.where(residues > self.p // 2, residues - self.p, residues).astype(np.float64)
+
+    def _quickly(self, array: NDArray[Any]) -> Floats:
+        """Balance integers of a dtype by the kernels, several times as fast as by integer ``%``."""
+        if array.dtype.itemsize < 8:
+            whole = np.array(array, dtype=np.float64, order="C")
+            return balance(whole.reshape(-1), self.p).reshape(array.shape)
+        array = np.ascontiguousarray(array)
+        upper = (array >> _LOWER_BITS).astype(np.float64)
+        lower = (array & array.dtype.type((1 << _LOWER_BITS) - 1)).astype(np.float64)
+        weights = [[_centred(1 << _LOWER_BITS, self.p), 1]]
+        flat = lower.reshape(-1)
+        kernels.combine_mod(weights, [upper.reshape(-1), flat], [flat], self.p)
+        return lower
 
     def multiply(self, a: ArrayLike, b: ArrayLike) -> Integers:
         """Return the elementwise product."""
@@ -271,8 +291,12 @@ class Field:
         total: Any = 0
         for start in range(0, max(1, left.shape[-1]), most):
             chunk = slice(start, start + most)
-            exact = (left[:, chunk] if left.ndim == 2 else left[chunk]) @ right[chunk]
-            total = (total + np.asarray(exact).astype(np.int64)) % self.p
+            exact = np.asarray((left[:, chunk] if left.ndim == 2 else left[chunk]) @ right[chunk])
+            if self.p < _QUICK and exact.ndim:
+                exact = balance(np.ascontiguousarray(exact).reshape(-1), self.p).reshape(
+                    exact.shape
+                )
+            total = (total + exact.astype(np.int64)) % self.p
         return np.asarray(total)
 
     def echelon(self, matrix: ArrayLike) -> tuple[Integers, tuple[int, ...]]:
@@ -391,7 +415,7 @@ def crt(residues: Sequence[ArrayLike], primes: Sequence[int], *, wrap: bool = Tr
     Parameters
     ----------
     residues : sequence of array_like
-        One array for each prime, all of one shape.
+        One array for each prime, all of one shape; those of float64 hold balanced residues.
     primes : sequence of int
     wrap : bool
         True: int64 modulo 2**64, as NumPy's integers overflow. False: Python integers.
@@ -411,15 +435,54 @@ def crt(residues: Sequence[ArrayLike], primes: Sequence[int], *, wrap: bool = Tr
             "the Chinese remainder theorem needs different primes and one array of residues for "
             f"each; got {len(residues)} arrays and the primes {tuple(primes)}; match them"
         )
-    fields = [Field(p) for p in primes]
     # Mixed radix: x = d0 + p0 (d1 + p1 (d2 + ...)), every digit balanced and found modulo its p.
-    digits: list[Integers] = []
-    for field, values in zip(fields, residues, strict=True):
-        rest = field.reduce(values)
-        for known, digit in zip(primes, digits, strict=False):
-            rest = (rest - digit) * int(field.inv(known)) % field.p
-        digits.append(np.where(rest > field.p // 2, rest - field.p, rest))
-    total: NDArray[Any] = digits[-1] if wrap else digits[-1].astype(object)
+    quick = max(primes) < _QUICK
+    digits: list[NDArray[Any]] = []
+    for p, values in zip(primes, residues, strict=True):
+        digits.append((_quick_digit if quick else _digit)(Field(p), values, primes, digits))
+    kind = np.int64 if wrap else object
+    total = digits[-1].astype(np.int64).astype(kind)
     for p, digit in zip(primes[-2::-1], digits[-2::-1], strict=True):
-        total = total * p + digit
+        total *= p
+        total += digit.astype(np.int64)
     return total
+
+
+def _digit(
+    field: Field, values: ArrayLike, primes: Sequence[int], digits: list[NDArray[Any]]
+) -> Integers:
+    """Return the next digit in mixed radix, given those before it."""
+    rest = field.reduce(values)
+    for known, digit in zip(primes, digits, strict=False):
+        rest = (rest - digit) * int(field.inv(known)) % field.p
+    return np.where(rest > field.p // 2, rest - field.p, rest)
+
+
+def _quick_digit(
+    field: Field, values: ArrayLike, primes: Sequence[int], digits: list[NDArray[Any]]
+) -> Floats:
+    """Return the same as float64: one combination of the residues and all digits before it."""
+    array = np.asarray(values)
+    own = array if array.dtype == np.float64 else field.balanced(array)
+    if not digits:
+        return own
+    shape, blocks = own.shape, [np.ravel(block) for block in (own, *digits)]
+    place, factors = 1, []
+    for known in primes[: len(digits)]:
+        factors.append(-place)
+        place *= known
+    inverse = pow(place, -1, field.p)
+    weights = np.array([[_centred(inverse * factor, field.p) for factor in (1, *factors)]])
+    digit, most = np.empty(own.size), longest_sum(field.p) - 1
+    for start in range(0, len(blocks), most):
+        group = slice(start, start + most)
+        kernels.combine_mod(
+            weights[:, group], blocks[group], [digit], field.p, accumulate=start > 0
+        )
+    return digit.reshape(shape)
+
+
+def _centred(number: int, p: int) -> int:
+    """Return the balanced residue of one integer."""
+    residue = number % p
+    return residue - p if residue > p // 2 else residue

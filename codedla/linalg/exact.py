@@ -91,8 +91,10 @@ def run_modular(
     if verify not in ("off", "spares"):
         verify_product(a, b, whole)
     report.verified = verify
-    result = np.empty(whole.shape, plan.dtype) if out is None else out
-    result[...] = whole != 0 if plan.dtype.kind == "b" else whole.astype(plan.dtype)
+    result = whole != 0 if plan.dtype.kind == "b" else whole.astype(plan.dtype, copy=False)
+    if out is not None:
+        out[...] = result
+        return out, report
     return result, report
 
 
