@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from codedla.linalg.exact import integer_matmul
+    from codedla.linalg.lagrange import batch_matmul, lagrange_map
     from codedla.linalg.matmul import matmul
     from codedla.linalg.matvec import CodedMatrix, matvec, store
     from codedla.mpi.pool import MPIPool
@@ -49,10 +50,12 @@ __all__ = [
     "UsageError",
     "VerificationFailed",
     "WorkerError",
+    "batch_matmul",
     "convolve",
     "fft",
     "ifft",
     "integer_matmul",
+    "lagrange_map",
     "make_plan",
     "matmul",
     "matvec",
@@ -75,6 +78,7 @@ _HOMES = {
         "WorkerError",
     ),
     "codedla.linalg.exact": ("integer_matmul",),
+    "codedla.linalg.lagrange": ("batch_matmul", "lagrange_map"),
     "codedla.linalg.matmul": ("matmul",),
     "codedla.linalg.matvec": ("CodedMatrix", "matvec", "store"),
     "codedla.mpi.pool": ("MPIPool",),

@@ -9,6 +9,7 @@ matters where it does not hold them, and where checking would cost as much as th
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ from codedla.engine.round import Event, Outcome
 from codedla.errors import UsageError, VerificationFailed
 from codedla.galois import balance
 
-__all__ = ["SpareDecoder", "check_spares", "make_spare_decoder"]
+__all__ = ["ModularSpares", "SpareDecoder", "check_spares", "make_spare_decoder"]
 
 logger = logging.getLogger("codedla")
 Array = NDArray[Any]
@@ -57,9 +58,10 @@ class SpareDecoder(DenseDecoder):
     code : Code
     output : ndarray (M, N)
     dtype : numpy.dtype
-    plan : Plan
-    facts : pair of Facts
-        Of the operands; over GF(p) they do not matter.
+    most : int, optional
+        Wrong replies that are to be named; by default as many as can be if all workers reply.
+    bound, noise : float, optional
+        As in :func:`codedla.codes.locate.locate`.
 
     Attributes
     ----------
@@ -68,27 +70,20 @@ class SpareDecoder(DenseDecoder):
     """
 
     def __init__(
-        self, code: Code, output: Array, dtype: np.dtype, plan: Plan, facts: tuple[Facts, Facts]
+        self,
+        code: Code,
+        output: Array,
+        dtype: np.dtype,
+        *,
+        most: int | None = None,
+        bound: float | None = None,
+        noise: float | None = None,
     ) -> None:
         super().__init__(code, output, dtype)
         self.found = Located((), True)
-        # As many wrong ones as can be named if all workers reply.
-        self._most = max(1, code.tolerates // 2)
+        self._most = max(1, code.tolerates // 2) if most is None else most
+        self._bound, self._noise = bound, noise
         self._whole: dict[int, Array] = {}
-        self._bound: float | None = None
-        self._noise: float | None = None
-        if code.field != "GF(p)":
-            self._bound = facts[0].norm * facts[1].norm
-            if not all(fact.finite for fact in facts) or not self._bound < _ALMOST_OVERFLOW:
-                raise VerificationFailed(
-                    "replies that hold NaN, Inf or numbers near overflow cannot be compared; scale "
-                    "the operands down or use verify='off'"
-                )
-            eps = max(machine_epsilon(plan.compute), 2.0**-52)
-            roundings = 16 + np.sqrt(plan.shape[1] / code.grid.p)
-            # Where products are tiny, gradual underflow errs by more than their digits.
-            tiny = float(np.finfo(plan.compute).tiny) * plan.shape[1] * np.sqrt(output.size)
-            self._noise = float(eps * roundings * self._bound + tiny)
 
     def _make_target(self, share: int) -> Array:
         whole = arithmetic.empty(self.reply_shape, self.dtype)
@@ -195,12 +190,24 @@ class ModularSpares(SpareDecoder):
 def make_spare_decoder(
     plan: Plan, output: Array, dtype: np.dtype, facts: tuple[Facts, Facts]
 ) -> SpareDecoder:
-    """Return the decoder that finds wrong replies by spare ones.
+    """Return the decoder of a product that finds wrong replies by spare ones.
 
     Raises
     ------
     VerificationFailed
         The operands hold NaN, Inf or numbers near overflow.
     """
-    kind = ModularSpares if isinstance(plan.code, ModularCode) else SpareDecoder
-    return kind(plan.code, output, dtype, plan, facts)
+    if isinstance(plan.code, ModularCode):
+        return ModularSpares(plan.code, output, dtype)
+    bound = facts[0].norm * facts[1].norm
+    if not all(fact.finite for fact in facts) or not bound < _ALMOST_OVERFLOW:
+        raise VerificationFailed(
+            "replies that hold NaN, Inf or numbers near overflow cannot be compared; scale "
+            "the operands down or use verify='off'"
+        )
+    eps = max(machine_epsilon(plan.compute), 2.0**-52)
+    roundings = 16 + math.sqrt(plan.shape[1] / plan.grid.p)
+    # Where products are tiny, gradual underflow errs by more than their digits.
+    tiny = float(np.finfo(plan.compute).tiny) * plan.shape[1] * math.sqrt(output.size)
+    noise = eps * roundings * bound + tiny
+    return SpareDecoder(plan.code, output, dtype, bound=bound, noise=noise)

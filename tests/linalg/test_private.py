@@ -180,9 +180,11 @@ def test_a_liar_is_named_by_projection_too():
     A = np.arange(30).reshape(5, 6)
     B = A.T.copy()
     for code, blocks in (("gasp", (2, 2)), ("secure-matdot", (1, 2, 1)), ("lagrange", (1, 2, 1))):
-        with codedla.SerialPool(9, faults=[parse_fault("corrupt:2:1")]) as pool:
-            with pytest.warns(codedla.CodedlaWarning, match="rank 2 was not used"):
-                C, report = codedla.matmul(
-                    A, B, pool=pool, code=code, blocks=blocks, verify="locate", return_report=True
-                )
+        with (
+            codedla.SerialPool(9, faults=[parse_fault("corrupt:2:1")]) as pool,
+            pytest.warns(codedla.CodedlaWarning, match="rank 2 was not used"),
+        ):
+            C, report = codedla.matmul(
+                A, B, pool=pool, code=code, blocks=blocks, verify="locate", return_report=True
+            )
         assert np.array_equal(C, A @ B) and report.wrong == [2]

@@ -61,9 +61,9 @@ def test_a_wrong_worker_is_named_and_left_out(case):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c[0]}-{c[2]}-{c[3].__name__}")
 def test_with_one_spare_nobody_is_accused(case):
-    code, blocks, workers, dtype = case
     # All but one of the spare workers are dead.
-    C, _, report = product(case)
+    workers = case[2]
+    _, _, report = product(case)
     spare = workers - report.threshold
     dead = [f"kill:{workers - i}:0" for i in range(spare - 1)]
     C, expected, report = product(case, *dead)
@@ -108,9 +108,12 @@ def test_matrix_vector_products():
     rng = np.random.default_rng(3)
     A, x = rng.standard_normal((40, 30)), rng.standard_normal(30)
     for seed in range(5):
-        with codedla.SerialPool(6, faults=[parse_fault(f"corrupt:{seed + 1}:1:entry")]) as pool:
-            with pytest.warns(codedla.CodedlaWarning, match="answered wrongly"):
-                y, report = codedla.matvec(
-                    A, x, pool=pool, code="mds", blocks=4, verify="spares", return_report=True
-                )
+        liar = parse_fault(f"corrupt:{seed + 1}:1:entry")
+        with (
+            codedla.SerialPool(6, faults=[liar]) as pool,
+            pytest.warns(codedla.CodedlaWarning, match="answered wrongly"),
+        ):
+            y, report = codedla.matvec(
+                A, x, pool=pool, code="mds", blocks=4, verify="spares", return_report=True
+            )
         assert report.wrong == [seed + 1] and np.allclose(y, A @ x)

@@ -43,12 +43,11 @@ from numpy.typing import NDArray
 from codedla import nodes as points
 from codedla.blocks import Grid
 from codedla.codes.base import Code
+from codedla.codes.interpolate import CITATION, values_between
 from codedla.codes.private import PrivateCode
 from codedla.codes.registry import register
 
 __all__ = ["Lagrange", "LagrangeReal"]
-
-CITATION = "Yu, Li, Raviv, Kalan, Soltanolkotabi, Avestimehr, AISTATS 2019 (PMLR 89)"
 
 
 @register
@@ -64,13 +63,11 @@ class Lagrange(PrivateCode):
         "integers only; every share mixes all blocks and every reply is as large as C; the master "
         "sees everything, and sizes are not hidden"
     )
-    degree = 2
-    """Of the function of the data: a product of two operands."""
 
     @classmethod
     def needs(cls, grid: Grid) -> int:
         """Return the number of coefficients of ``h``."""
-        return cls.degree * (grid.p + cls.colluders - 1) + 1
+        return 2 * (grid.p + cls.colluders - 1) + 1
 
     def smallest_prime(self) -> int:
         """Return a bound from which on data, masks and workers have points of their own."""
@@ -82,20 +79,14 @@ class Lagrange(PrivateCode):
         return self.grid.p + self.colluders + np.arange(self.n_workers)
 
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        held = self.grid.p + self.colluders
-        rows = self.galois.vandermonde(self.points, held)
-        # Values at the workers in terms of values at the points of data and masks.
-        at_data = self.galois.vandermonde(np.arange(held), held)
-        values = self.galois.solve(at_data.T, rows.T).T
+        held = np.arange(self.grid.p + self.colluders)
+        values = values_between(self.galois, held, self.points)
         return values, values
 
     def _unknowns(self) -> tuple[NDArray[Any], NDArray[Any]]:
         count = self.needs(self.grid)
         at_data = self.galois.vandermonde(np.arange(self.grid.p), count)
-        return self.galois.vandermonde(self.points, count), self._wanted(at_data)
-
-    def _wanted(self, at_data: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.asarray(at_data.sum(axis=0, keepdims=True) % self.prime)
+        return self.galois.vandermonde(self.points, count), at_data.sum(axis=0, keepdims=True)
 
 
 @register

@@ -1,0 +1,188 @@
+"""What polynomial functions are called with: residues on the workers, and a trace beforehand.
+
+A function built from ``+ - * @ **`` and ``.T`` works on arrays, on :class:`Residues` (exactly,
+modulo a prime) and on :class:`Trace`, which finds its degree, the shape of its result and how large
+that can be, with nothing computed.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla.errors import UsageError
+from codedla.galois import Field
+
+__all__ = ["Residues", "Trace", "over_field", "over_reals", "trace"]
+
+Array = NDArray[Any]
+
+
+class Residues:
+    """A matrix modulo a prime that behaves like an array of integers.
+
+    Parameters
+    ----------
+    field : Field
+    values : array_like of int
+    """
+
+    # Arrays on the left leave the operation to the right.
+    __array_ufunc__ = None
+
+    def __init__(self, field: Field, values: Any) -> None:
+        self.field, self.values = field, field.reduce(values)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the matrix."""
+        return self.values.shape
+
+    @property
+    def T(self) -> Residues:
+        """The transposed matrix."""
+        return Residues(self.field, self.values.T)
+
+    def _with(self, other: Any, operation: Callable[[Any, Any], Any], swapped: bool) -> Residues:
+        right = other.values if isinstance(other, Residues) else self.field.reduce(other)
+        pair = (right, self.values) if swapped else (self.values, right)
+        return Residues(self.field, operation(*pair))
+
+    def __add__(self, other: Any) -> Residues:
+        return self._with(other, operator.add, False)
+
+    def __radd__(self, other: Any) -> Residues:
+        return self._with(other, operator.add, True)
+
+    def __sub__(self, other: Any) -> Residues:
+        return self._with(other, operator.sub, False)
+
+    def __rsub__(self, other: Any) -> Residues:
+        return self._with(other, operator.sub, True)
+
+    def __mul__(self, other: Any) -> Residues:
+        return self._with(other, self.field.multiply, False)
+
+    def __rmul__(self, other: Any) -> Residues:
+        return self._with(other, self.field.multiply, True)
+
+    def __matmul__(self, other: Any) -> Residues:
+        return self._with(other, self.field.matmul, False)
+
+    def __rmatmul__(self, other: Any) -> Residues:
+        return self._with(other, self.field.matmul, True)
+
+    def __neg__(self) -> Residues:
+        return Residues(self.field, -self.values)
+
+    def __pow__(self, exponent: int) -> Residues:
+        return Residues(self.field, self.field.power(self.values, exponent))
+
+
+class Trace:
+    """A matrix of which only shape, degree in the data and largest entry are known.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    degree : int
+    largest : int or float
+        No entry is larger in magnitude.
+    """
+
+    __array_ufunc__ = None
+
+    def __init__(self, shape: tuple[int, ...], degree: int, largest: Any) -> None:
+        self.shape, self.degree, self.largest = shape, degree, largest
+
+    @property
+    def T(self) -> Trace:
+        """The transposed matrix."""
+        return Trace(self.shape[::-1], self.degree, self.largest)
+
+    def _sum(self, other: Any) -> Trace:
+        right = _as_trace(other)
+        shape = np.broadcast_shapes(self.shape, right.shape)
+        return Trace(shape, max(self.degree, right.degree), self.largest + right.largest)
+
+    def __mul__(self, other: Any) -> Trace:
+        right = _as_trace(other)
+        shape = np.broadcast_shapes(self.shape, right.shape)
+        return Trace(shape, self.degree + right.degree, self.largest * right.largest)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = _sum
+    __rmul__ = __mul__
+
+    def __matmul__(self, other: Any) -> Trace:
+        return _product(self, _as_trace(other))
+
+    def __rmatmul__(self, other: Any) -> Trace:
+        return _product(_as_trace(other), self)
+
+    def __neg__(self) -> Trace:
+        return self
+
+    def __pow__(self, exponent: int) -> Trace:
+        count = operator.index(exponent)
+        if count < 0:
+            raise TypeError("only powers from 0 on are polynomials")
+        return Trace(self.shape, count * self.degree, self.largest**count)
+
+
+def _product(a: Trace, b: Trace) -> Trace:
+    if len(a.shape) != 2 or len(b.shape) not in (1, 2) or a.shape[1] != b.shape[0]:
+        raise TypeError(f"shapes {a.shape} and {b.shape} cannot be multiplied")
+    terms = a.shape[1] * a.largest * b.largest
+    return Trace((a.shape[0], *b.shape[1:]), a.degree + b.degree, terms)
+
+
+def _as_trace(value: Any) -> Trace:
+    """Return a constant of the function as a trace of degree 0."""
+    if isinstance(value, Trace):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind not in "iubf":
+        raise TypeError(f"constants must be real numbers, not {array.dtype}")
+    whole = array.dtype.kind in "iub"
+    largest = max(int(array.max()), -int(array.min())) if whole else float(np.abs(array).max())
+    return Trace(array.shape, 0, largest)
+
+
+def trace(function: Callable[..., Any], operands: list[Trace]) -> Trace:
+    """Return what is known of the result of a function; for all operands of degree 1.
+
+    Raises
+    ------
+    UsageError
+        It is not built from ``+ - * @ **`` and ``.T``, or the result is not a matrix of the data.
+    """
+    try:
+        found = function(*operands)
+    except (TypeError, AttributeError, ValueError, IndexError) as error:
+        raise UsageError(
+            "a function must be a polynomial built from + - * @ ** and .T on matrices; got "
+            f"{function!r}: {error}; write it with these"
+        ) from error
+    if not isinstance(found, Trace) or len(found.shape) != 2 or found.degree < 1:
+        what = f"of shape {found.shape}" if isinstance(found, Trace) else repr(found)
+        raise UsageError(
+            f"a function must return a matrix that depends on its arguments; got {what}; give "
+            "the result two dimensions"
+        )
+    return found
+
+
+def over_field(function: Callable[..., Any], p: int, *shares: Array) -> Array:
+    """Call a function of residues; what a worker does."""
+    field = Field(p)
+    result = function(*(Residues(field, share) for share in shares))
+    return field.balanced(result.values)
+
+
+def over_reals(function: Callable[..., Any], *shares: Array) -> Array:
+    """Call a function of arrays; what a worker does."""
+    return np.asarray(function(*shares), dtype=np.float64)
