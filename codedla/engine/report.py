@@ -28,7 +28,7 @@ class Report:
     threshold : int
         Replies that suffice.
     shapes : dict of str to list of int
-        Shapes of "A", "B" and "C".
+        Shapes of "A", "B" and "C", or what a transform calls its operands and result.
     dtype : str
         dtype of the product.
     grid, reason, suffices : str

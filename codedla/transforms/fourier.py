@@ -41,6 +41,7 @@ _COLUMNS = 1 << 13
 """Columns that the last stage handles at once: they and their twiddles stay in cache."""
 _DENSE_STAGE = 32
 """Up to so many parts the last stage is a product with the matrix of the transform."""
+_QUARTERS = np.array([1, -1j, -1, 1j])
 _MARGIN = 64.0
 """How much more than the usual rounding error a check allows."""
 
@@ -462,10 +463,11 @@ def _stage(spectra: Array, length: int, result: Array) -> None:
 
 def _roots(exponents: Array, order: int) -> Array:
     """Return powers of the root of unity ``exp(-2 pi i / order)``."""
-    exponents = exponents % order
-    # Angles are as accurate as they are small.
-    exponents = np.where(2 * exponents > order, exponents - order, exponents)
-    return np.exp(-2j * np.pi * exponents / order)
+    fours = 4 * (exponents % order)
+    quarters = (2 * fours + order) // (2 * order)
+    # Angles are as accurate as they are small, and quarter turns are exact.
+    rest = (fours - quarters * order) / (4 * order)
+    return _QUARTERS[quarters % 4] * np.exp(-2j * np.pi * rest)
 
 
 # -- checks ----------------------------------------------------------------------------------------
