@@ -27,8 +27,10 @@ from codedla.errors import UsageError
 
 __all__ = ["Candidate", "Choice", "Request", "candidates", "choose", "default_tolerate"]
 
-_PREFERRED = ("uncoded", "mds", "khatri-rao", "replication")
-"""Of equally fast candidates the first of these is chosen."""
+_PREFERRED = ("uncoded", "khatri-rao", "mds", "replication")
+"""Of equally fast candidates the first of these is chosen, khatri-rao where it cuts B as well."""
+ROUND = 5e-4
+"""Seconds that any round takes, however small: below, differences of the prediction say nothing."""
 _ALIKE = 0.02
 """Candidates whose predicted times differ by less are equally fast."""
 
@@ -56,6 +58,7 @@ class Request:
     memory: float | None = None
     largest: int | None = None
     bits: int = 64
+    resident: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,8 +149,10 @@ def candidates(request: Request) -> list[Candidate]:
             rank = _PREFERRED.index(candidate.name)
         if candidate.refused or code is None:
             return math.inf, False, rank
+        if candidate.name == "khatri-rao" and code.blocks.n == 1:
+            rank += 2  # A alone is cut: codes made for that are at least as accurate
         # Among those alike: decoding least is best, then the families that are named first.
-        alike = round(math.log(max(candidate.seconds / best, 1.0)) / math.log1p(_ALIKE))
+        alike = round(math.log((candidate.seconds + ROUND) / (best + ROUND)) / math.log1p(_ALIKE))
         return alike, not code.systematic, rank
 
     return sorted(found, key=order)
@@ -184,7 +189,14 @@ def _candidate(request: Request, name: str) -> Candidate:
 
 def _predict(request: Request, code: Code) -> Cost:
     dtype = _replies(request, code)
-    return predict(code, request.shape, request.density, dtype, request.largest)
+    return predict(
+        code,
+        request.shape,
+        request.density,
+        dtype,
+        request.largest,
+        resident=request.resident,
+    )
 
 
 def _obstacle(request: Request, code: Code, cost: Cost) -> str:

@@ -62,6 +62,8 @@ def predict(
     density: tuple[float, float],
     dtype: np.dtype,
     largest: int | None = None,
+    *,
+    resident: bool = False,
 ) -> Cost:
     """Predict what a product costs in this code.
 
@@ -76,6 +78,8 @@ def predict(
         dtype of shares and replies.
     largest : int, optional
         Bound on the entries of an integer product: codes over GF(p) need a round for each prime.
+    resident : bool
+        The shares of A stay on the workers for many rounds: sending them is not part of one.
 
     Returns
     -------
@@ -97,6 +101,7 @@ def predict(
     seconds = flops * np.where(sparse, max(slowness, SPARSE_COST), slowness) / FLOPS
     sent = float((bytes_a + bytes_b).sum())
     received = code.threshold * reply
+    moved = float(bytes_b.sum() if resident else sent) + received
     rounds = len(code.primes(depth * q, largest or 0)) if isinstance(code, ModularCode) else 1
     return Cost(
         flops_worker=rounds * float(flops.max()) * code.load,
@@ -104,7 +109,7 @@ def predict(
         received=rounds * received,
         memory_worker=float((bytes_a + bytes_b).max()) * code.load + 2 * reply,
         compute=rounds * float(seconds.max()) * _shares_of_one(code),
-        transfer=rounds * (sent + received) / BANDWIDTH,
+        transfer=rounds * moved / BANDWIDTH,
         decode=rounds * _decode_seconds(code, reply),
     )
 

@@ -147,8 +147,15 @@ class Plan:
     @cached_property
     def cost(self) -> Cost:
         """Predicted cost of the round."""
-        largest = None if self.request is None else self.request.largest
-        return predict(self.code, self.shape, self.density, self.compute, largest)
+        asked = self.request
+        return predict(
+            self.code,
+            self.shape,
+            self.density,
+            self.compute,
+            None if asked is None else asked.largest,
+            resident=asked is not None and asked.resident,
+        )
 
     @property
     def flops_worker(self) -> float:
@@ -290,6 +297,7 @@ def make_plan(
     strict: bool = False,
     memory: float | None = None,
     largest: int | None = None,
+    resident: bool = False,
 ) -> Plan:
     """Choose a code and a grid and lay out the work.
 
@@ -326,6 +334,8 @@ def make_plan(
         named code that needs more is refused.
     largest : int, optional
         No entry of an integer product is larger in magnitude.
+    resident : bool
+        The shares of A stay on the workers, for many products.
 
     Returns
     -------
@@ -379,6 +389,7 @@ def make_plan(
         # Of integers whose size is not known, whatever suits small ones is offered.
         largest=(largest or 0) if result.kind in "iub" else None,
         bits=8 * result.itemsize if result.kind in "iu" else 64,
+        resident=resident,
     )
     chosen = choose.choose(request)
     if chosen.code.field == "complex" and compute.kind == "f":

@@ -145,6 +145,7 @@ def store(
         nodes=nodes,
         tolerance=tolerance,
         memory=memory,
+        resident=True,
     )
     if plan.grid.n != 1:
         raise UsageError(
