@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla.blocks import Split
-from codedla.codes.base import Code
 from codedla.engine.arguments import positive
 from codedla.engine.encoder import make_encoder
 from codedla.engine.facts import Facts
@@ -27,6 +26,7 @@ from codedla.linalg.exact import runner
 from codedla.linalg.merge import merge_reports, shifted
 from codedla.linalg.operands import Checked, as_array, as_operand, plan_product
 from codedla.linalg.product import Product, reply_dtype
+from codedla.linalg.resident import resident_keys
 from codedla.linalg.verify import worthwhile
 
 __all__ = ["PANEL_SECONDS", "Panels", "automatic_rows", "merge_reports"]
@@ -175,22 +175,6 @@ class Panels:
                 yield (start, stop), report
         finally:
             self.pool.drop(sorted(set(keys)))
-
-
-def resident_keys(code: Code, pool: Pool) -> tuple[int, ...]:
-    """Return an id for every share's part of B; shares with the same part have the same id."""
-    # A plain block is sent without padding, and so it is no coded share of the same weights.
-    parts: list[Any] = []
-    for share in range(code.n_shares):
-        block, weights = code.plain_block(share), code.rows_b(share)
-        if block is not None:
-            parts.append(block % code.grid.n)
-        elif weights.size == 1 and weights[0, 0] == 1:
-            parts.append(0)  # B itself
-        else:
-            parts.append(weights.tobytes())
-    keys = {part: pool.new_key() for part in dict.fromkeys(parts)}
-    return tuple(keys[part] for part in parts)
 
 
 def _density(a: Checked) -> float:

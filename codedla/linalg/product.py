@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from codedla.engine.report import Report
 from codedla.engine.round import Check, Operand, Outcome, Pool, Progress, Round
 from codedla.errors import CodedlaWarning, UsageError, VerificationFailed
 from codedla.linalg.operands import Checked
+from codedla.linalg.resident import resident_keys
 from codedla.linalg.spares import check_spares, make_spare_decoder
 from codedla.linalg.verify import ReplyCheck, verify_product, worthwhile
 
@@ -154,6 +155,11 @@ def run_product(
         workers=range(product.pool.n_workers),
         agree=None if spares is None else spares.agree,
     )
+    passing: tuple[int, ...] = ()
+    if plan.code.load > 1 and not product.keys_b:
+        # Shares of one worker often have the same part of B: it is sent once.
+        passing = resident_keys(plan.code, product.pool)
+        product = replace(product, keys_b=passing)
     job = Round(
         shares=plan.code.shares,
         operands=_operands(product, a, b, replies),
@@ -168,7 +174,11 @@ def run_product(
     )
     code = plan.code
     logger.info("plan: code %s, grid %s, needs %s", code.name, code.blocks, code.suffices)
-    outcome = product.pool.run(job)
+    try:
+        outcome = product.pool.run(job)
+    finally:
+        if passing:
+            product.pool.drop(sorted(set(passing)))
     if spares is not None:
         spares.judge(collector, outcome)
     logger.info("decoded from ranks %s", [w + 1 for w in collector.responders])
