@@ -29,6 +29,7 @@ def schemes(workers: int, blocks: int, losses: int) -> dict[str, tuple[str, int]
     return {
         "lt": ("lt", blocks),
         "batch": ("batch", mds),
+        "partial": ("partial", mds),
         "convolutional": ("convolutional", mds),
         "mds": ("mds", mds),
         # A slow worker is waited for only if all that hold the same block are slow.
