@@ -443,7 +443,8 @@ def _estimate(
         return
     norm = scan(whole[None, :]).norm
     scale = sequences[0].facts.norm * sequences[1].facts.norm / norm if norm else 1.0
-    estimate = error_estimate(report.amplification or 1.0, eps, max(scale, 1.0))
+    stages = math.sqrt(math.log2(whole.size + 1))
+    estimate = error_estimate(report.amplification or 1.0, eps, stages * max(scale, 1.0))
     report.error_estimate = estimate if np.isfinite(estimate) else None
 
 

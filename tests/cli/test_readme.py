@@ -19,11 +19,11 @@ README = (ROOT / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.S)
 
 
-def test_there_are_three_examples():
-    assert len(EXAMPLES) == 3
+def test_there_are_four_examples():
+    assert len(EXAMPLES) == 4
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=["one-process", "many-ranks", "stored"])
+@pytest.mark.parametrize("example", EXAMPLES, ids=["one-process", "many-ranks", "stored", "transforms"])
 def test_examples(tmp_path, example):
     path = tmp_path / "product.py"
     path.write_text(example)
