@@ -100,6 +100,11 @@ def predict(
     slowness = 1.0 if dtype.kind == "c" else COST[dtype.kind]
     seconds = flops * np.where(sparse, max(slowness, SPARSE_COST), slowness) / FLOPS
     sent = float((bytes_a + bytes_b).sum())
+    held = code.load
+    if code.load > 1 and not resident:
+        # Shares are sent when they are asked for, what those of one worker have in common once.
+        sent = float(code.threshold * bytes_a.mean() + code.active * bytes_b.max())
+        held = 1
     received = code.threshold * reply
     moved = float(bytes_b.sum() if resident else sent) + received
     rounds = len(code.primes(depth * q, largest or 0)) if isinstance(code, ModularCode) else 1
@@ -107,7 +112,7 @@ def predict(
         flops_worker=rounds * float(flops.max()) * code.load,
         sent=rounds * sent,
         received=rounds * received,
-        memory_worker=float((bytes_a + bytes_b).max()) * code.load + 2 * reply,
+        memory_worker=float((bytes_a + bytes_b).max()) * held + 2 * reply,
         compute=rounds * float(seconds.max()) * _shares_of_one(code),
         transfer=rounds * moved / BANDWIDTH,
         decode=rounds * _decode_seconds(code, reply),
