@@ -96,7 +96,9 @@ def losses_to_try(tolerate: int | None, n_workers: int) -> list[int]:
     return list(range(default_tolerate(n_workers), -1, -1)) if tolerate is None else [tolerate]
 
 
-def first_plan(attempts: Iterable[Callable[[], Plan]], unusable: Callable[[Code], str]) -> Plan:
+def first_plan(
+    attempts: Iterable[Callable[[], Plan]], unusable: Callable[[Code], str], *, named: bool
+) -> Plan:
     """Return the first plan that can be made and used.
 
     Parameters
@@ -105,11 +107,13 @@ def first_plan(attempts: Iterable[Callable[[], Plan]], unusable: Callable[[Code]
         Each makes a plan, or raises UsageError.
     unusable : callable
         Tells why a code cannot be used, or returns an empty string.
+    named : bool
+        All attempts are with the code that the caller named, the most modest last.
 
     Raises
     ------
     UsageError
-        None can; why the first could not.
+        None can; why the last could not if the code was named, else the first.
     """
     refused: UsageError | None = None
     for attempt in attempts:
@@ -120,7 +124,7 @@ def first_plan(attempts: Iterable[Callable[[], Plan]], unusable: Callable[[Code]
                 return plan
             raise UsageError(reason)
         except UsageError as error:
-            refused = refused or error
+            refused = error if named else refused or error
     raise refused or UsageError("no number of pieces fits the workers; use more ranks")
 
 

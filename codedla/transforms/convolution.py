@@ -311,7 +311,9 @@ def _plan(
         grids = [blocks] if blocks is not None else _grids(len(a), len(b), n_workers, method)
         losses = [tolerate] if blocks is not None else losses_to_try(tolerate, n_workers)
         try:
-            plan = first_plan(_attempts(attempt, code, grids, losses), _unusable)
+            plan = first_plan(
+                _attempts(attempt, code, grids, losses), _unusable, named=code != "auto"
+            )
         except UsageError as error:
             refused = refused or error
             continue

@@ -363,7 +363,9 @@ def _plan(
         )
 
     return first_plan(
-        _attempts(attempt, length, n_workers, combinable, code, parts, tolerate), unusable
+        _attempts(attempt, length, n_workers, combinable, code, parts, tolerate),
+        unusable,
+        named=code != "auto",
     )
 
 

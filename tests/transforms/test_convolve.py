@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import codedla
+from codedla.codes import registry
 from codedla.engine import spectral
 from codedla.engine.stragglers import parse_fault
 from codedla.errors import NotDecodable, UsageError, VerificationFailed
@@ -46,7 +47,7 @@ def numpy_convolution(a, b, mode):
     return np.convolve(a, b, "valid")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     lengths=st.tuples(st.integers(1, 400), st.integers(1, 400)),
     dtypes=st.tuples(*2 * [st.sampled_from(["f4", "f8", "c8", "c16"])]),
@@ -70,7 +71,7 @@ def test_it_agrees_with_scipy(lengths, dtypes, mode, method, seed):
     assert not report.wrong
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     lengths=st.tuples(st.integers(1, 400), st.integers(1, 400)),
     dtypes=st.tuples(*2 * [st.sampled_from(["i1", "u1", "i4", "u4", "i8", "u8", "?"])]),
@@ -140,6 +141,24 @@ def test_codes_and_numbers_of_pieces(code, nodes, blocks):
     m, n = blocks if isinstance(blocks, tuple) else (blocks, 1)
     assert report.grid == f"{m}x{n}"
     np.testing.assert_allclose(got, np.convolve(a, b), atol=1e-11)
+
+
+@pytest.mark.parametrize("code", registry.available())
+@pytest.mark.parametrize("blocks", [None, (2, 1), (2, 2)])
+def test_every_code_is_right_or_refused(code, blocks):
+    rng = np.random.default_rng(27)
+    a, b = sequence(rng, 300, "f8"), sequence(rng, 40, "f8")
+    with codedla.SerialPool(12, faults=faults("delay:1:1", "slow:2:3")) as pool:
+        try:
+            got, report = codedla.convolve(
+                a, b, pool=pool, code=code, blocks=blocks, return_report=True, verify="locate"
+            )
+        except UsageError as error:
+            assert code not in ("khatri-rao", "polynomial", "replication", "uncoded"), error
+            return
+    assert report.code == code
+    assert not report.wrong
+    np.testing.assert_allclose(got, np.convolve(a, b), atol=1e-10)
 
 
 def test_a_short_operand_is_not_cut():
