@@ -74,11 +74,11 @@ def run(args: argparse.Namespace) -> int:
     if not args.explain:
         print(json.dumps(made.to_dict(), indent=2) if args.json else made)
         return 0
-    rows = made.explain()
+    offered = made.explain()
     if args.json:
-        print(json.dumps({**made.to_dict(), "candidates": rows}, indent=2))
+        print(json.dumps({**made.to_dict(), "candidates": offered}, indent=2))
     else:
-        print(made, _candidates(rows), sep="\n\n")
+        print(made, _candidates(offered), sep="\n\n")
     return 0
 
 

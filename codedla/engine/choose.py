@@ -225,6 +225,8 @@ def _obstacle(request: Request, code: Code, cost: Cost) -> str:
 
 def _inexact(request: Request, code: Code) -> str:
     """Return why a code may not compute with these integers, or an empty string."""
+    if request.largest is not None and code.approximate:
+        return f"code {code.name} is approximate, and integers are to be exact"
     if not isinstance(code, ExactCode):
         if request.exact_integers and not (code.integral or code.only_plain):
             return f"integer entries this large are not exact in code {code.name}"

@@ -403,12 +403,28 @@ def make_plan(
         dtype=result,
         compute=compute,
         pool_workers=n_workers,
-        # Copies cannot be made better by waiting for one more.
-        tolerance=max(limit, 2 * request.eps) if chosen.code.only_plain else limit,
+        tolerance=_attainable(chosen.code, limit, request.eps, given=tolerance is not None),
         reason=chosen.reason,
-        warnings=chosen.warnings,
+        warnings=chosen.warnings + _approximate(chosen.code),
         density=density,
         request=request,
+    )
+
+
+def _attainable(code: Code, limit: float, eps: float, *, given: bool) -> float:
+    """Return the tolerance for ``alpha * eps`` above which waiting for one more reply can help."""
+    if code.only_plain:
+        return max(limit, 2 * eps)
+    # Rounding errors far below the error of the method itself would be waited for in vain.
+    return limit if given else max(limit, 10 * code.method_error)
+
+
+def _approximate(code: Code) -> tuple[str, ...]:
+    if not code.approximate:
+        return ()
+    return (
+        f"code {code.name} is approximate: without any rounding its product may be off by "
+        f"{code.method_error:.0e} * |A| |B|",
     )
 
 

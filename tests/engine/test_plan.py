@@ -353,6 +353,15 @@ def test_memory_is_kept():
         plan(memory=-1.0)
 
 
+def test_an_approximate_code_says_so():
+    made = plan(code="eps-matdot", blocks=(1, 3, 1))
+    assert len(made.warnings) == 1 and "eps-matdot is approximate" in made.warnings[0]
+    assert made.tolerance >= made.code.method_error > 1e-9
+    assert plan(code="eps-matdot", blocks=(1, 3, 1), tolerance=1e-8).tolerance == 1e-8
+    with pytest.raises(UsageError, match="eps-matdot is approximate, and integers"):
+        plan(code="eps-matdot", blocks=(1, 3, 1), dtype=np.int32)
+
+
 def test_what_stays_on_the_workers_is_not_sent():
     options = {"operation": "matvec", "nnz": (4_000_000, None), "workers": 20, "tolerate": 2}
     once = plan(20_000, 20_000, 1, **options)

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import codedla
+from codedla.errors import CodedlaWarning
 
 A, B = np.arange(12.0).reshape(4, 3), np.arange(6.0).reshape(3, 2)
 
@@ -124,3 +125,22 @@ def test_room_beyond_the_last_sparse_entry_is_no_part_of_the_matrix(pool, layout
     ):
         np.testing.assert_allclose(product, A @ B)
     assert len(roomy.data) == np.count_nonzero(A) + 2
+
+
+def test_an_approximate_product_is_estimated_and_verified():
+    """The error estimate holds what the method itself leaves out, and so does the check."""
+    rng = np.random.default_rng(61_001)
+    A, B = rng.standard_normal((20, 30)), rng.standard_normal((30, 10))
+    with codedla.SerialPool(7) as pool, pytest.warns(CodedlaWarning, match="approximate"):
+        C, report = codedla.matmul(
+            A,
+            B,
+            pool=pool,
+            code="eps-matdot",
+            blocks=(1, 3, 1),
+            verify="freivalds",
+            return_report=True,
+        )
+    error = np.linalg.norm(C - A @ B) / np.linalg.norm(A @ B)
+    assert 1e-9 < error <= report.error_estimate < 1
+    assert len(report.responders) < 7
