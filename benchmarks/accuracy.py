@@ -212,6 +212,8 @@ def measure(case: str, k: int, losses: int, dtype: DTypeLike, samples: int) -> d
             error, estimate = trial.error(survivors), trial.estimate(survivors)
             alphas.append(code.amplification(survivors))
         except NotDecodable:
+            if not code.decodable(survivors):
+                raise
             # Refused as singular: infinitely many digits lost, and nothing wrong handed out.
             errors.append(math.inf)
             alphas.append(math.inf)

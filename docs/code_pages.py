@@ -145,6 +145,7 @@ def rendered(text: str, where: str) -> tuple[str, list[str]]:
     text = BOLD.sub(lambda bold: bold[0].replace("``", ""), text)
     text = re.sub(r"\\dots\b", r"\\ldots", text)
     text = re.sub(r"\\[td]frac(?![a-z])", r"\\frac", text)
+    text = re.sub(r"\\[Bb]igg?(?![a-zA-Z])", "", text)
     text = re.sub(r"\\frac\s*(\d)\s*(\w)", r"\\frac{\1}{\2}", text)
     complaints = io.StringIO()
     parts = publish_parts(
