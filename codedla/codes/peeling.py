@@ -166,14 +166,23 @@ class Peeling:
         for _ in range(CORRECTIONS if self.inactive else 0):
             found[self.inactive] += self.fill @ self.remainders(found, np.eye(count))
             self._solve(found, np.eye(count))
-        if norms is None or count == self.unknowns:
-            return found
-        # What the replies must satisfy, whatever the blocks are, tells part of the noise.
-        conditions = self.remainders(found, np.eye(count))
-        spread = (found * norms**2) @ conditions.T
-        gram = (conditions * norms**2) @ conditions.T
-        # Conditions that say the same twice are harmless.
-        return found - spread @ np.linalg.pinv(gram, rcond=1e-12, hermitian=True) @ conditions
+        if norms is not None and count > self.unknowns:
+            # What the replies must satisfy, whatever the blocks are, tells part of the noise.
+            conditions = self.remainders(found, np.eye(count))
+            spread = (found * norms**2) @ conditions.T
+            gram = (conditions * norms**2) @ conditions.T
+            # Conditions that say the same twice are harmless.
+            found -= spread @ np.linalg.pinv(gram, rcond=1e-12, hermitian=True) @ conditions
+        # Rounding errors that long chains of equations gathered.
+        return found + (np.eye(self.unknowns) - self._applied(found)) @ found
+
+    def _applied(self, weights: Matrix) -> Matrix:
+        """Return what weights make of the equations: the identity, but for rounding errors."""
+        rows = np.zeros((len(self.equations), self.unknowns))
+        for row, (members, values) in zip(rows, self.equations, strict=True):
+            row[members] = values
+        applied: Matrix = weights @ rows
+        return applied
 
     @cached_property
     def fill(self) -> Matrix:

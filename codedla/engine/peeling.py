@@ -56,10 +56,11 @@ class PeelingDecoder(Decoder):
 
     def _place(self, index: int) -> Array:
         view = self.block(index)
-        whole = view.shape == self.shape and view.dtype == self.dtype
+        dtype = arithmetic.accumulating(self.dtype)
+        whole = view.shape == self.shape and view.dtype == dtype
         if whole and view.size and view.strides[1] == view.itemsize:
             return view
-        return arithmetic.empty(self.shape, self.dtype)
+        return arithmetic.empty(self.shape, dtype)
 
     @staticmethod
     def _peel(peeling: Peeling, places: Sequence[Array], replies: Sequence[Array]) -> None:
@@ -77,7 +78,7 @@ class PeelingDecoder(Decoder):
     ) -> Array:
         """Return what the blocks do not explain of an unused reply."""
         members, values = peeling.equations[number]
-        left = arithmetic.empty(replies[number].shape, replies[number].dtype)
+        left = arithmetic.empty(replies[number].shape, places[0].dtype)
         sources = [replies[number], *(places[m] for m in members)]
         arithmetic.combine(np.array([[1.0, *(-v for v in values)]]), sources, [left])
         return left

@@ -70,8 +70,9 @@ def test_undetermined_blocks_are_said_to_be():
         peeled(np.array([[1, 1, 0], [0, 0, 1], [2, 2, 1]])).weights(None)
 
 
+@pytest.mark.filterwarnings("ignore:.*the worst loss pattern amplifies:codedla.CodedlaWarning")
 @pytest.mark.parametrize(
-    ("dtype", "error"), [(np.float64, 1e-11), (np.float32, 1e-3), (np.complex128, 1e-11)], ids=str
+    ("dtype", "error"), [(np.float64, 1e-11), (np.float32, 1e-4), (np.complex128, 1e-11)], ids=str
 )
 @pytest.mark.parametrize("rows", [300, 317, 90])
 def test_many_blocks_are_decoded_by_peeling(rows, dtype, error):
@@ -83,3 +84,17 @@ def test_many_blocks_are_decoded_by_peeling(rows, dtype, error):
         c = codedla.matvec(a, b, pool=pool, code="lt", blocks=150)
     assert c.dtype == dtype
     assert np.linalg.norm(c - a @ b) <= error * np.linalg.norm(a @ b)
+
+
+@pytest.mark.parametrize("blocks", [64, 150])
+def test_long_chains_do_not_spoil_the_weights(blocks):
+    code = get("lt")(4, Grid(blocks, 1, 1))
+    rng = np.random.default_rng(1)
+    for _ in range(4):
+        suffice, told = code.watch(), []
+        for share in rng.permutation(code.shares).tolist():
+            told.append(share)
+            if suffice(share):
+                break
+        wrong = code.weights(told) @ code.generator[sorted(told)] - np.eye(blocks)
+        assert np.abs(wrong).max() < 1e-14 * code.amplification(told)
