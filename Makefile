@@ -37,8 +37,10 @@ check-fast: $(VENV)/.dev
 	$(PY) -m mypy
 	cython-lint cython_kernels
 
+# Two at a time: jobs wait more than they compute. What measures times is run by itself.
 test-serial: $(VENV)/.dev
-	$(PY) -m pytest -q --ignore=tests/mpi_unit
+	$(PY) -m pytest -q --ignore=tests/mpi_unit -m 'not alone' -n 2 --dist worksteal
+	$(PY) -m pytest -q --ignore=tests/mpi_unit -m alone
 
 test-mpi: $(VENV)/.dev
 	$(MPI_SETTINGS) mpirun -n 4 $(PY) -m pytest -q --color=no -p no:cacheprovider \

@@ -25,6 +25,7 @@ def run(name, folder, *options):
     return done.stdout, json.loads(target.read_text())
 
 
+@pytest.mark.alone
 def test_stragglers(tmp_path):
     options = ["--ranks", "5", "--schemes", "speculative", "khatri-rao", "--late", "1"]
     text, figures = run("stragglers.py", tmp_path, *options)
@@ -37,6 +38,7 @@ def test_stragglers(tmp_path):
     assert "khatri-rao" in text
 
 
+@pytest.mark.alone
 def test_rounds(tmp_path):
     text, figures = run("rounds.py", tmp_path, "--ranks", "5", "--size", "200")
     late = {row["case"]: row["round"] for row in figures["rows"] if row["late"]}

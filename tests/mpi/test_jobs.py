@@ -80,6 +80,7 @@ def test_late_replies_do_not_mix_into_later_rounds(job, rows):
     assert len(late) > 10
 
 
+@pytest.mark.alone
 def test_a_slow_worker_does_not_slow_five_hundred_rounds(job):
     ended = job("rounds.py", 5, 500, 400, "delay:3:0.1")
     assert ended.code == 0, ended
@@ -186,6 +187,7 @@ def test_a_frozen_reply_does_not_spoil_a_later_product(job, words):
         assert result["right"] == 8
 
 
+@pytest.mark.alone
 def test_idle_workers_cost_little(job):
     ended = job("idle.py", 5)
     assert ended.code == 0, ended

@@ -125,6 +125,7 @@ def test_answers_that_come_twice(survive):
     assert [r["redispatched"] for r in result["reports"]] == [[1]] * 8
 
 
+@pytest.mark.alone
 def test_two_workers_freeze_and_go_on_at_random(survive):
     result, _ = survive(9, "chaos", 1, 200, "mds")
     assert len(result["reports"]) == 200
