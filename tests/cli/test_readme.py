@@ -23,7 +23,9 @@ def test_there_are_four_examples():
     assert len(EXAMPLES) == 4
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=["one-process", "many-ranks", "stored", "transforms"])
+@pytest.mark.parametrize(
+    "example", EXAMPLES, ids=["one-process", "many-ranks", "stored", "transforms"]
+)
 def test_examples(tmp_path, example):
     path = tmp_path / "product.py"
     path.write_text(example)
