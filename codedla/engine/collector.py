@@ -145,6 +145,15 @@ class Collector:
         """Whether any worker is left that gives signs of life."""
         return any(self._living(worker) for worker in self.workers)
 
+    @property
+    def stuck(self) -> bool:
+        """Whether nobody but a silent worker that wakes up could complete the round."""
+        if not self.living:
+            return True
+        if not any(self.code.masks) or self._decodable:
+            return False
+        return not self.code.decodable([*self.responders, *self.outstanding])
+
     def wants(self, share: int) -> bool:
         """Tell whether a reply to this share would be used."""
         return not self.finished and share in self._wanted

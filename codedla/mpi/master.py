@@ -553,7 +553,7 @@ class Master:
                 # It has done its part, and must not believe that nobody is left.
                 self._ping(link)
         collector = running.job.collector
-        if running.abandoned(collector.silent_workers, collector.living, PATIENCE):
+        if running.abandoned(collector.silent_workers, not collector.stuck, PATIENCE):
             for worker, reason in sorted(collector.silent_workers.items()):
                 running.instruct(collector.lost(worker, reason), worker, "lost", reason)
         return len(running.outcome.events) > events

@@ -393,3 +393,60 @@ def test_a_round_ends_while_one_worker_lives(code, seed):
         if answer is FINISH:
             break
     assert answer is FINISH
+
+
+def private():
+    """Any 3 of 5 workers decode, and one worker may see one share."""
+    return codes.get("secure-matdot")(5, Grid(1, 1, 1))
+
+
+def test_a_private_share_is_given_to_nobody_else():
+    machine = started(private())
+    assert machine.reply(0) is FOLD
+    assert machine.lost(1, "died") is WAIT and machine.lost(2, "died") is WAIT
+    assert not machine.stuck
+    assert machine.lost(3, "died") is FAIL
+    assert machine.redispatched == [] and machine.next(0) is None
+    with pytest.raises(NotDecodable, match=r"1 arrived and no worker may see.*rank 4 \(died\)"):
+        raise machine.failure()
+
+
+def test_silent_holders_of_private_shares_are_waited_for():
+    machine = started(private())
+    machine.reply(0)
+    assert machine.silent(1, "quiet") is WAIT and machine.silent(2, "quiet") is WAIT
+    assert not machine.stuck
+    assert machine.silent(3, "quiet") is WAIT
+    # Worker 4 lives, but is not enough.
+    assert machine.living and machine.stuck and machine.queue == []
+    assert machine.back(1) is WAIT and not machine.stuck
+    assert machine.reply(1) is FOLD and machine.reply(4) is FINISH and not machine.stuck
+
+
+def test_replies_that_do_not_agree_are_waited_for():
+    asked = []
+
+    def agree(responders):
+        asked.append(list(responders))
+        return len(responders) > 4
+
+    machine = started(mds(6, 3), agree=agree)
+    for worker in (0, 1, 2, 5):
+        assert machine.reply(worker) is FOLD
+    assert machine.reply(4) is FINISH
+    assert asked == [[0, 1, 2], [0, 1, 2, 5], [0, 1, 2, 5, 4]]
+    assert machine.waited_for_accuracy == 0
+    # Nobody is left to wait for: the end, whatever they say.
+    machine = started(mds(4, 3), agree=lambda responders: False)
+    assert [machine.reply(worker) for worker in range(4)] == [FOLD, FOLD, FOLD, FINISH]
+
+
+def test_a_reply_that_turns_out_wrong_is_taken_back():
+    machine = started(mds(5, 3))
+    for worker in (0, 1, 4):
+        machine.reply(worker)
+    assert machine.finished and machine.alpha is not None
+    assert machine.exclude(1, "answered wrongly") == 1
+    assert machine.wrong == [1] and machine.lost_workers == {1: "answered wrongly"}
+    assert machine.responders == [0, 4] and machine.alpha is None
+    assert 1 not in machine.computed_by

@@ -1,6 +1,8 @@
 """Private codes: what any T workers hold is independent of the operands, and new every time."""
 
 import itertools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,3 +190,12 @@ def test_a_liar_is_named_by_projection_too():
                 A, B, pool=pool, code=code, blocks=blocks, verify="locate", return_report=True
             )
         assert np.array_equal(C, A @ B) and report.wrong == [2]
+
+
+def test_the_page_on_private_codes_runs():
+    page = (Path(__file__).parents[2] / "docs" / "private.md").read_text()
+    names: dict[str, object] = {}
+    programs = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    assert len(programs) == 2
+    for program in programs:
+        exec(program, names)  # the page's own assertions are the test
