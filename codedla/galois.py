@@ -310,7 +310,7 @@ class Field:
                 continue
             swap = rank + int(candidates[0])
             rows[[rank, swap]] = rows[[swap, rank]]
-            rows[rank] = rows[rank] * self.inv(rows[rank, column]) % self.p
+            rows[rank] = rows[rank] * pow(int(rows[rank, column]), -1, self.p) % self.p
             factors = rows[:, column].copy()
             factors[rank] = 0
             rows = (rows - factors[:, None] * rows[rank] % self.p) % self.p
@@ -321,7 +321,23 @@ class Field:
 
     def rank(self, matrix: ArrayLike) -> int:
         """Return the rank of a matrix."""
-        return len(self.echelon(matrix)[1])
+        rows = self.reduce(matrix).copy()
+        rank = 0
+        # Elimination downwards only: half the work of the reduced form, and it shrinks.
+        for column in range(rows.shape[1]):
+            candidates = np.flatnonzero(rows[rank:, column])
+            if candidates.size == 0:
+                continue
+            swap = rank + int(candidates[0])
+            rows[[rank, swap]] = rows[[swap, rank]]
+            pivot = rows[rank, column:] * pow(int(rows[rank, column]), -1, self.p) % self.p
+            below = rows[rank + 1 :, column:]
+            below -= below[:, :1] * pivot % self.p
+            below %= self.p
+            rank += 1
+            if rank == rows.shape[0]:
+                break
+        return rank
 
     def null_space(self, matrix: ArrayLike) -> Integers:
         """Return a basis, in columns, of all ``x`` with ``matrix @ x == 0``."""

@@ -47,6 +47,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla.blocks import Grid
+from codedla.codes.cache import Recent
 from codedla.codes.private import PrivateCode, reveals, singular_sets
 from codedla.codes.registry import register
 from codedla.errors import UsageError
@@ -56,6 +57,7 @@ __all__ = ["Gasp", "degree_table"]
 
 DRAWS = 60
 """Drawn points that are tried; a set of workers is singular with probability about ``1/q``."""
+_REMEMBERED = 1024  # ranks of sets of replies
 MOST_SETS = 4000
 """Sets of lost workers that are tried of each draw: all, or a sample of them."""
 
@@ -94,10 +96,18 @@ class Gasp(PrivateCode):
 
     def decodable(self, responders: Collection[int]) -> bool:
         """Tell whether these replies determine the product: by the rank of their rows."""
-        rows = sorted(self._existing.intersection(responders))
+        rows = tuple(sorted(self._existing.intersection(responders)))
         if len(rows) < self.threshold:
             return False
-        return self.galois.rank(self.generator[rows]) == self.generator.shape[1]
+        known = self._known_ranks.get(rows)
+        if known is None:
+            known = self.galois.rank(self.generator[list(rows)])
+            self._known_ranks.put(rows, known)
+        return known == self.generator.shape[1]
+
+    @cached_property
+    def _known_ranks(self) -> Recent[int]:
+        return Recent(_REMEMBERED)
 
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
         a, b = self.degrees
