@@ -152,11 +152,6 @@ def store(
             f"a stored matrix is multiplied by vectors, which are not cut; got blocks {plan.grid}; "
             "use blocks=(m, 1)"
         )
-    if verify == "locate" and plan.code.stack != (1, 1, 1):
-        raise UsageError(
-            f"replies of code {plan.code.name!r} hold several blocks and are not checked one by "
-            "one; got verify='locate'; use verify='off' or another code"
-        )
     return CodedMatrix(a, plan, pool, StoredCheck(plan, a) if verify == "locate" else None)
 
 

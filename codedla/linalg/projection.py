@@ -7,7 +7,9 @@ A product ``C = A B`` is right with near certainty when ``C r = A (B r)`` for a 
           \tilde A_w = \sum_p G^A_{wp} A_p, \quad \tilde B_w = \sum_q G^B_{wq} B_q,
 
 and the right-hand sides of all shares come from the blocks themselves, with nothing encoded:
-``B_q r`` for every block of B, then all combinations of these times A in one pass over A.
+``B_q r`` for every block of B, then all combinations of these times A in one pass over A. Where a
+share is a stack of combinations, so are its right-hand sides; the vector is ``r`` for every column
+of sub-blocks, times a random number.
 
 Let :math:`\varepsilon` be the unit roundoff, ``s`` the scales of the columns (one over the largest
 entry) and :math:`r_j = s_j \rho_j` with independent signs and :math:`3/4 \le |\rho_j| \le 1`. Usual
@@ -43,7 +45,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any
 
@@ -99,7 +101,9 @@ class Partition:
     ----------
     rows, inner, cols : Split
         How the three dimensions are cut.
-    generator_a, generator_b : ndarray (shares, blocks)
+    weights_a : ndarray (shares, u, q, blocks)
+    weights_b : ndarray (shares, q, v, blocks)
+        The combinations a share is made of; see :attr:`codedla.codes.Code.stack`.
     is_plain : ndarray of bool (shares,)
         Which shares are blocks as they are.
     """
@@ -111,14 +115,16 @@ class Partition:
         self.rows, self.inner = Split(m, self.grid.m), Split(inner, self.grid.p)
         self.cols = Split(n, self.grid.n)
         code = plan.code
-        self.generator_a, self.generator_b = code.generator_a, code.generator_b
+        self.stack = u, q, v = code.stack
+        self.weights_a = code.generator_a.reshape(code.n_shares, u, q, -1)
+        self.weights_b = code.generator_b.reshape(code.n_shares, q, v, -1)
         self.is_plain = np.array(
             [code.plain_block(share) is not None for share in range(code.n_shares)], dtype=bool
         )
 
     def fits(self, share: int, reply: Array) -> bool:
         """Tell whether the reply has the shape of the share's product."""
-        padded = (self.rows.size, self.cols.size)
+        padded = (self.stack[0] * self.rows.size, self.stack[2] * self.cols.size)
         block = self.plan.code.plain_block(share)
         if block is None or reply.shape == padded:
             return reply.shape == padded
@@ -140,6 +146,14 @@ class Partition:
             k, j = divmod(v, self.grid.n)
             yield v, self._sliced_b[self.inner.slice(k), self.cols.slice(j)]
 
+    def tiles_of_b(self, wanted: Iterable[int]) -> Iterator[tuple[int, slice, slice, Any]]:
+        """Yield the tiles of these blocks of B: the block's number, rows, columns, entries."""
+        numbers = {int(v) for v in wanted}
+        for v, block in self.blocks_of_b():
+            if v in numbers:
+                for rows, cols, tile in tiles(block, np.float64):
+                    yield v, rows, cols, tile
+
     def strips_of_a(self) -> Iterator[tuple[int, Any, list[tuple[int, slice]]]]:
         """Yield an inner index, a strip of A, and which rows of it belong to which row block.
 
@@ -158,13 +172,25 @@ class Partition:
                 strip = matrix if p == 1 else matrix[:, columns]
                 yield k, strip, [(i * p + k, self.rows.slice(i)) for i in range(m)]
 
-    def row_of_a(self, share: int, row: int) -> tuple[Array, Array]:
-        """Return one row of a share of A, and the absolute values it is made of."""
-        kind = np.result_type(self.generator_a, self.a.dtype, np.float64)
+    def row_of_a(self, share: int, row: int, column: int) -> tuple[Array, Array]:
+        """Return one row of one column of sub-blocks of a share of A, and the sizes behind it.
+
+        Parameters
+        ----------
+        share, row, column : int
+
+        Returns
+        -------
+        entries, sizes : ndarray (inner.size,)
+            The sizes are sums of the absolute values that the entries are sums of.
+        """
+        down, row = divmod(row, self.rows.size)
+        weights = self.weights_a[share, down, column]
+        kind = np.result_type(weights, self.a.dtype, np.float64)
         total, sizes = np.zeros(self.inner.size, kind), np.zeros(self.inner.size)
-        for u in np.flatnonzero(self.generator_a[share]):
+        for u in np.flatnonzero(weights):
             i, k = divmod(int(u), self.grid.p)
-            rows, weight = self.rows.slice(i), self.generator_a[share, u]
+            rows, weight = self.rows.slice(i), weights[u]
             if rows.start + row >= rows.stop:
                 continue
             entries = self.a.matrix[[rows.start + row], self.inner.slice(k)]
@@ -180,30 +206,60 @@ class Partition:
 class Projected(ABC):
     """The right-hand sides of some shares: what their replies times the random vectors must be.
 
+    Each share's stack is taken apart into products of one combination of A and one of B times the
+    random vector: ``u q`` of them, of which ``q`` are added up in each row of sub-blocks.
+
     Parameters
     ----------
     partition : Partition
     shares : ndarray of int
+    across : ndarray (v,)
+        Random factors of the columns of sub-blocks.
+    weights_a, weights_b : ndarray (shares, u, q, blocks), (shares, q, v, blocks)
+        The combinations that these shares are made of.
+
+    Attributes
+    ----------
+    products_a, products_b : ndarray (shares * u * q, blocks)
+        The two combinations of each of these products.
     """
 
-    def __init__(self, partition: Partition, shares: NDArray[np.intp]) -> None:
-        self.partition, self.shares = partition, shares
+    def __init__(
+        self,
+        partition: Partition,
+        shares: NDArray[np.intp],
+        across: Array,
+        weights_a: Array,
+        weights_b: Array,
+    ) -> None:
+        self.partition, self.shares, self.across = partition, shares, across
         self.place = {int(share): index for index, share in enumerate(shares)}
-        self.weights_a = partition.generator_a[shares]
-        self.weights_b = partition.generator_b[shares]
+        u, q, _ = partition.stack
+        self.products_a = weights_a.reshape(shares.size * u * q, -1)
+        mixed = np.tensordot(across, weights_b, ([0], [2]))[:, None]
+        whole = (shares.size, u, q, mixed.shape[-1])
+        self.products_b = np.broadcast_to(mixed, whole).reshape(shares.size * u * q, -1)
 
     def add(self, strip: Any, right: Array, rows: list[tuple[int, slice]], top: int) -> None:
         """Add a strip of A times the right sides to the expectations of the shares it is in."""
         product = mixed_product(strip, right)
         for u, part in rows:
-            held = np.flatnonzero(self.weights_a[:, u])
+            held = np.flatnonzero(self.products_a[:, u])
             if held.size:
                 piece = product[part]
                 self.accumulate(held, u, piece, slice(top, top + piece.shape[0]))
 
     @abstractmethod
     def accumulate(self, held: NDArray[np.intp], u: int, piece: Array, rows: slice) -> None:
-        """Add one block's part, for the shares that hold it."""
+        """Add one block's part, for the products that hold it."""
+
+    def _sum_up(self, expected: Array, held: NDArray[np.intp], rows: slice, part: Array) -> None:
+        """Add to what is expected of each row of sub-blocks the parts of products it is made of."""
+        q = self.partition.stack[1]
+        if q == 1:
+            expected[held, rows] += part
+        else:
+            np.add.at(expected[:, rows], held // q, part)
 
 
 class Rounded(Projected):
@@ -217,6 +273,8 @@ class Rounded(Projected):
         Of each block's columns; the last row is for mixtures of blocks.
     expected : ndarray (shares, rows of a share of A)
         What the replies' rows times the scaled vector must be.
+    across : ndarray (v,)
+        Factors of the random vector in the columns of sub-blocks.
     bounds : ndarray (blocks of A, rows)
         ``sum_l |a[i, l]| c[l]`` of every block.
     """
@@ -224,11 +282,16 @@ class Rounded(Projected):
     def __init__(
         self, partition: Partition, shares: NDArray[np.intp], rng: np.random.Generator
     ) -> None:
-        super().__init__(partition, shares)
+        weights_a, weights_b = partition.weights_a[shares], partition.weights_b[shares]
+        v = partition.stack[2]
+        across = np.ones(1) if v == 1 else random_vector(rng, v)
+        super().__init__(partition, shares, across, weights_a, weights_b)
         self.rho = random_vector(rng, partition.cols.size)
-        plain = partition.is_plain[shares]
-        # With one block of B, its own scales are the common ones.
-        self.plain = plain & (self.weights_b.shape[1] > 1)
+        # Of the numbers a share is made of, the sizes.
+        self.gains_a, self.gains_b = np.abs(weights_a), np.abs(weights_b).sum(axis=(2, 3))
+        # With one block of B, its own scales are the common ones. A plain share is no stack.
+        plain = partition.is_plain[shares] & (self.products_b.shape[1] > 1)
+        self.plain = np.repeat(plain, self.products_a.shape[0] // max(1, shares.size))
         self.coded = ~self.plain
 
     def steps(self) -> Iterator[bool]:
@@ -282,12 +345,13 @@ class Rounded(Projected):
                 yield True
         # One column for all shares: what differs between blocks of B is left out, not much.
         self.norms = np.sqrt(squares.max(axis=(0, 2)))
-        rights, mixing = right_sides(self.weights_b[self.coded])
+        rights, mixing = right_sides(self.products_b[self.coded])
         of_mixed = mixed @ rights.T
         self.right = np.hstack([own, of_mixed])
-        self.coefficients = np.zeros((self.shares.size, self.right.shape[1]), mixing.dtype)
+        products = len(self.products_b)
+        self.coefficients = np.zeros((products, self.right.shape[1]), mixing.dtype)
         if width:
-            self.coefficients[self.plain, :width] = self.weights_b[self.plain].real
+            self.coefficients[self.plain, :width] = self.products_b[self.plain].real
         self.coefficients[self.coded, width:] = mixing
 
     def _project_a(self) -> Iterator[bool]:
@@ -295,9 +359,10 @@ class Rounded(Projected):
         partition = self.partition
         heights = partition.rows.size
         kind = np.result_type(
-            self.right, partition.a.dtype, self.coefficients, self.weights_a, np.float64
+            self.right, partition.a.dtype, self.coefficients, self.products_a, np.float64
         )
-        self.expected = np.zeros((self.shares.size, heights), kind)
+        down = partition.stack[0]
+        self.expected = np.zeros((self.shares.size * down, heights), kind)
         self.bounds = np.zeros((partition.grid.m * partition.grid.p, heights))
         for _, strip, parts in partition.strips_of_a():
             for rows, cols, tile in tiles(strip, np.float64):
@@ -310,23 +375,28 @@ class Rounded(Projected):
                     piece = bound[part]
                     self.bounds[u, top : top + piece.shape[0]] += piece
                 yield True
+        self.expected = self.expected.reshape(self.shares.size, down * heights)
 
     def accumulate(self, held: NDArray[np.intp], u: int, piece: Array, rows: slice) -> None:
-        """Add one block's part, for the shares that hold it."""
-        weighted = self.weights_a[held, u, None] * self.coefficients[held]
-        self.expected[held, rows] += weighted @ piece.T
+        """Add one block's part, for the products that hold it."""
+        weighted = self.products_a[held, u, None] * self.coefficients[held]
+        self._sum_up(self.expected, held, rows, weighted @ piece.T)
 
     def agrees(self, share: int, reply: Array) -> bool:
         """Tell whether every row is as expected, up to what rounding explains."""
         index = self.place[share]
         height, width = reply.shape
-        scales = self.scales[np.argmax(self.weights_b[index] != 0) if self.plain[index] else -1]
+        scales = self.scales[-1]
+        # A plain share is one product.
+        if len(self.plain) == self.shares.size and self.plain[index]:
+            scales = self.scales[np.argmax(self.products_b[index] != 0)]
+        vector = np.outer(self.across, scales * self.rho).reshape(-1)[:width]
         with np.errstate(all="ignore"):
-            found = tiled_product(reply, scales[:width] * self.rho[:width])
+            found = tiled_product(reply, vector)
             difference = np.abs(found - self.expected[index, :height])
             if not np.isfinite(difference).all():
                 return False
-            usual = self._usual(index, scales[:width])[:height]
+            usual = self._usual(index, np.tile(scales, self.across.size)[:width])[:height]
             suspects = np.flatnonzero(difference > usual)
             if suspects.size > ROWS_AGAIN:
                 worst = np.argsort(difference[suspects] / usual[suspects])
@@ -336,36 +406,40 @@ class Rounded(Projected):
     def _usual(self, index: int, scales: Array) -> Array:
         """Return what the projected rows of an honest reply usually stay below."""
         partition, plan = self.partition, self.partition.plan
-        gain_a, gain_b = np.abs(self.weights_a[index]), np.abs(self.weights_b[index])
-        terms = 16 + math.sqrt(partition.inner.size) + gain_a.size + gain_b.size
+        gain_a, gain_b = self.gains_a[index], self.gains_b[index]
+        q, blocks = len(gain_b), gain_a.shape[-1] + self.products_b.shape[1]
+        terms = 16 + math.sqrt(q * partition.inner.size) + blocks + (q - 1)
         # The worker's roundings, and the master's own, which are in double precision.
         roundings = terms * (machine_epsilon(plan.compute) / 2 + 2.0**-53)
-        usual: Array = self._factor() * roundings * gain_b.sum() * (gain_a @ self.bounds)
+        rows = np.tensordot(gain_b, gain_a, ([0], [1])) @ self.bounds
+        usual: Array = self._factor() * roundings * rows.reshape(-1)
         return usual + self._underflow(gain_a, gain_b, float(np.abs(scales).sum()))
 
     def _explained(self, share: int, reply: Array, rows: NDArray[np.intp]) -> bool:
         """Compute these rows again; tell whether rounding explains all differences."""
         partition, plan = self.partition, self.partition.plan
-        weights = partition.generator_b[share]
-        made = [partition.row_of_a(share, int(row)) for row in rows]
-        left, sizes = (np.stack(part) for part in zip(*made, strict=True))
-        exact = np.zeros(
-            (rows.size, partition.cols.size), np.result_type(self.expected, np.float64)
-        )
-        allowed = np.zeros((rows.size, partition.cols.size))
-        for v, block in partition.blocks_of_b():
-            if weights[v] == 0:
-                continue
-            for inner, cols, tile in tiles(block, np.float64):
-                exact[:, cols] += weights[v] * row_product(left[:, inner], tile)
-                allowed[:, cols] += np.abs(weights[v]) * row_product(sizes[:, inner], abs(tile))
-        gain_a, gain_b = np.abs(partition.generator_a[share]), np.abs(weights)
-        terms = partition.inner.size + gain_a.size + gain_b.size + 8
+        _, q, v = partition.stack
+        weights = partition.weights_b[share]
+        shape = (rows.size, v, partition.cols.size)
+        exact = np.zeros(shape, np.result_type(self.expected, np.float64))
+        allowed = np.zeros(shape)
+        for column, of_column in enumerate(weights):
+            made = [partition.row_of_a(share, int(row), column) for row in rows]
+            left, sizes = (np.stack(part) for part in zip(*made, strict=True))
+            used = np.flatnonzero(of_column.any(axis=0))
+            for block, tile_rows, cols, tile in partition.tiles_of_b(used):
+                weight = of_column[:, block, None]
+                exact[:, :, cols] += weight * row_product(left[:, tile_rows], tile)[:, None]
+                size = row_product(sizes[:, tile_rows], abs(tile))
+                allowed[:, :, cols] += np.abs(weight) * size[:, None]
+        gain_a, gain_b = np.abs(partition.weights_a[share]), np.abs(weights)
+        terms = q * partition.inner.size + gain_a.shape[-1] + gain_b.shape[-1] + 8
         roundings = terms * (machine_epsilon(plan.compute) / 2 + 2.0**-53)
         allowed *= self._factor() * roundings
         allowed += self._underflow(gain_a, gain_b, 1 + partition.b.facts.max_abs)
         width = reply.shape[1]
-        return bool((np.abs(reply[rows] - exact[:, :width]) <= allowed[:, :width]).all())
+        difference = np.abs(reply[rows] - exact.reshape(rows.size, -1)[:, :width])
+        return bool((difference <= allowed.reshape(rows.size, -1)[:, :width]).all())
 
     def _factor(self) -> float:
         """Return how many more roundings complex arithmetic has."""
@@ -388,6 +462,8 @@ class Modular(Projected):
     ----------
     r : ndarray of int64 (columns of a share of B, MODULAR_COLUMNS)
         The random vectors.
+    across : ndarray of int64 (v,)
+        Odd factors of these in the columns of sub-blocks.
     expected : ndarray of int64 (shares, rows of a share of A, MODULAR_COLUMNS)
         What the replies times these must be.
     """
@@ -395,17 +471,19 @@ class Modular(Projected):
     def __init__(
         self, partition: Partition, shares: NDArray[np.intp], rng: np.random.Generator
     ) -> None:
-        super().__init__(partition, shares)
-        self.r = random_integers(rng, partition.cols.size)
-        self.weights_a, self.weights_b = (
+        weights_a, weights_b = (
             (weights if weights.dtype.kind == "i" else np.rint(weights.real)).astype(np.int64)
-            for weights in (self.weights_a, self.weights_b)
+            for weights in (partition.weights_a[shares], partition.weights_b[shares])
         )
+        v = partition.stack[2]
+        across = np.ones(1, np.int64) if v == 1 else random_integers(rng, v)[:, 0]
+        super().__init__(partition, shares, across, weights_a, weights_b)
+        self.r = random_integers(rng, partition.cols.size)
 
     def steps(self) -> Iterator[bool]:
         """Compute the right-hand sides; yield after every tile."""
         partition = self.partition
-        rights, coefficients = right_sides(self.weights_b)
+        rights, coefficients = right_sides(self.products_b)
         count, size = rights.shape[1], partition.inner.size
         projected = np.zeros((size, count, MODULAR_COLUMNS), np.int64)
         for v, block in partition.blocks_of_b():
@@ -414,8 +492,9 @@ class Modular(Projected):
                 yield True
         right = np.einsum("lvc,zv->lzc", projected, rights).reshape(size, -1)
         self.coefficients = coefficients
+        down, heights = partition.stack[0], partition.rows.size
         self.expected = np.zeros(
-            (self.shares.size, partition.rows.size, MODULAR_COLUMNS), dtype=np.int64
+            (self.shares.size * down, heights, MODULAR_COLUMNS), dtype=np.int64
         )
         for _, strip, parts in partition.strips_of_a():
             for rows, cols, tile in tiles(strip, np.int64):
@@ -423,12 +502,13 @@ class Modular(Projected):
                 pieces = [(u, slice(None) if dense else part) for u, part in parts]
                 self.add(tile, right[cols], pieces, rows.start if dense else 0)
                 yield True
+        self.expected = self.expected.reshape(self.shares.size, -1, MODULAR_COLUMNS)
 
     def accumulate(self, held: NDArray[np.intp], u: int, piece: Array, rows: slice) -> None:
-        """Add one block's part, for the shares that hold it."""
-        weighted = self.weights_a[held, u, None] * self.coefficients[held]
+        """Add one block's part, for the products that hold it."""
+        weighted = self.products_a[held, u, None] * self.coefficients[held]
         cut = piece.reshape(piece.shape[0], -1, MODULAR_COLUMNS)
-        self.expected[held, rows] += np.einsum("wz,rzc->wrc", weighted, cut)
+        self._sum_up(self.expected, held, rows, np.einsum("wz,rzc->wrc", weighted, cut))
 
     def agrees(self, share: int, reply: Array) -> bool:
         """Tell whether the reply is equal to the product in every row."""
@@ -442,7 +522,8 @@ class Modular(Projected):
                     or (reply != np.rint(reply.real)).any()
                 ):
                     return False
-        found = tiled_product(reply, self.r[:width])
+        vectors = (self.across[:, None, None] * self.r).reshape(-1, MODULAR_COLUMNS)
+        found = tiled_product(reply, vectors[:width])
         return bool((found == self.expected[self.place[share], :height]).all())
 
 

@@ -11,7 +11,8 @@ other side). Rounding explains, in whatever order the terms are added, a differe
 .. math:: (L + \text{rows} + \text{blocks}) \, \epsilon \; q_w |z|
 
 (Higham, "Accuracy and Stability of Numerical Algorithms", section 3.1), so that no honest worker is
-accused; what is off by less, relative to :math:`|A| |x|`, stays unnoticed.
+accused; what is off by less, relative to :math:`|A| |x|`, stays unnoticed. The rows of sub-blocks
+of a stack have a vector each, ``s`` times a random number.
 """
 
 from __future__ import annotations
@@ -63,10 +64,15 @@ class StoredCheck:
                     s = self._s[rows]
                     left[i * grid.p + k, cols] += tile.T @ s
                     size[i * grid.p + k, cols] += abs(tile).T @ abs(s)
-        self._left = code.generator_a @ left
-        self._size = np.abs(code.generator_a) @ size
-        self._weights_b = code.generator_b
-        terms = plan.shape[1] + self._rows.size + 2 * (grid.m + grid.p) + 16
+        u, q, v = code.stack
+        self._down = np.ones(1) if u == 1 else random_vector(rng, u)
+        weights = code.generator_a.reshape(code.n_shares, u, q, -1)
+        # By share and inner part: what it is multiplied by must come out.
+        self._left = np.tensordot(self._down, weights, ([0], [1])) @ left
+        self._size = np.abs(weights).sum(axis=1) @ size
+        # Vectors are not cut by columns, and so there is one column of sub-blocks.
+        self._weights_b = code.generator_b.reshape(code.n_shares, q, v, -1)[:, :, 0]
+        terms = plan.shape[1] + u * self._rows.size + 2 * (grid.m + grid.p) + q + 16
         complex_arithmetic = plan.compute.kind == "c" or code.field == "complex"
         self._roundings = (4.0 if complex_arithmetic else 1.0) * terms
         self._roundings *= machine_epsilon(plan.compute)
@@ -87,12 +93,14 @@ class StoredCheck:
         sizes = np.abs(blocks)
 
         def check(share: int, reply: Array) -> bool:
-            weights = self._weights_b[share]
+            weights, left, size = self._weights_b[share], self._left[share], self._size[share]
             z = np.tensordot(weights, blocks, 1)
-            allowed = self._roundings * (self._size[share] @ np.tensordot(abs(weights), sizes, 1))
-            allowed += self._least * (1 + self._size[share].max(initial=0.0))
+            of_sizes = np.tensordot(abs(weights), sizes, 1)
+            allowed = self._roundings * np.einsum("ql,qlc->c", size, of_sizes)
+            allowed += self._least * (1 + size.max(initial=0.0)) * len(size)
+            s = np.outer(self._down, self._s).reshape(-1)[: reply.shape[0]]
             with np.errstate(all="ignore"):
-                difference = np.abs(self._s[: reply.shape[0]] @ reply - self._left[share] @ z)
+                difference = np.abs(s @ reply - np.einsum("ql,qlc->c", left, z))
             # Of NaN nothing is said to be small, hence "<=" and not the opposite.
             return bool((difference <= allowed).all())
 

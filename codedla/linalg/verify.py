@@ -174,11 +174,10 @@ def worthwhile(plan: Plan, a: Checked, b: Checked, beside: float = 0.0) -> bool:
 def _traffic_seconds(plan: Plan) -> float:
     """Predict how long it takes to read the operands and the replies."""
     m, inner, n = plan.shape
-    rows, cols = -(-m // plan.grid.m), -(-n // plan.grid.n)
+    (down, _, across), grid = plan.code.stack, plan.grid
+    rows, cols = down * -(-m // grid.m), across * -(-n // grid.n)
     entries = m * inner * plan.density[0] + 2 * inner * n * plan.density[1]
-    return (
-        plan.compute.itemsize * (entries + len(plan.code.shares) * rows * cols) / cost.BANDWIDTH
-    )
+    return plan.compute.itemsize * (entries + len(plan.code.shares) * rows * cols) / cost.BANDWIDTH
 
 
 def verify_product(
@@ -267,7 +266,7 @@ def _divide(plan: Plan, a: Checked, b: Checked) -> tuple[NDArray[np.intp], NDArr
     whole = np.ones(shares.size, dtype=bool)
     size = np.ones(shares.size)
     for generator in (plan.code.generator_a, plan.code.generator_b):
-        rows = generator[shares]
+        rows = generator.reshape(plan.code.n_shares, -1)[shares]
         whole &= (rows == np.rint(rows.real)).all(axis=1)
         size *= np.abs(rows).sum(axis=1)
     # Integer operands are held in floating point only while 8 times any entry is exact.
