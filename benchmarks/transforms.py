@@ -8,7 +8,7 @@ error in the same precision.
 uncoded; *plain* is NumPy's transform, or SciPy's convolution, in one process. Median of a few
 rounds, seconds on the master.
 
-    python benchmarks/transforms.py [--quick] [--json FILE] [--ranks 5] [--delay 0.5]
+    python benchmarks/transforms.py [--quick] [--accuracy] [--json FILE] [--ranks 5] [--delay 0.5]
 """
 
 from __future__ import annotations
@@ -208,6 +208,7 @@ def time_rows(args: argparse.Namespace) -> list[dict[str, Any]]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="small sizes, few patterns")
+    parser.add_argument("--accuracy", action="store_true", help="only that: start no MPI jobs")
     parser.add_argument("--json", default="transforms.json", help="file for the figures")
     parser.add_argument("--ranks", type=int, default=5)
     parser.add_argument(
@@ -222,7 +223,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.inside:
         return run_inside(args)
-    args.points = args.points or (60_000 if args.quick else 3_000_000)
+    args.points = args.points or (60_000 if args.quick else 1_500_000)
     patterns = 3 if args.quick else 28
     lengths = [720] if args.quick else [720, 30_030, 3 * 2**16]
     pairs = [(600, 200)] if args.quick else [(600, 200), (40_000, 10_000)]
@@ -243,22 +244,23 @@ def main() -> int:
             for row in accuracy
         ],
     )
-    seconds = time_rows(args)
-    _common.print_table(
-        f"Time on {args.ranks} ranks, {seconds[0]['points']} points; the late rank sleeps "
-        f"{args.delay:g} s in every task",
-        ["operation", "case", "late", "seconds", "plain"],
-        [
+    seconds = [] if args.accuracy else time_rows(args)
+    if seconds:
+        _common.print_table(
+            f"Time on {args.ranks} ranks, {seconds[0]['points']} points; the late rank sleeps "
+            f"{args.delay:g} s in every task",
+            ["operation", "case", "late", "seconds", "plain"],
             [
-                row["operation"],
-                row["case"],
-                "one" if row["late"] else "none",
-                f"{row['seconds']:.3f}",
-                f"{row['plain']:.3f}",
-            ]
-            for row in seconds
-        ],
-    )
+                [
+                    row["operation"],
+                    row["case"],
+                    "one" if row["late"] else "none",
+                    f"{row['seconds']:.3f}",
+                    f"{row['plain']:.3f}",
+                ]
+                for row in seconds
+            ],
+        )
     settings = {"ranks": args.ranks, "delay": args.delay, "workers": WORKERS, "losses": LOSSES}
     document = {"settings": settings, "accuracy": accuracy, "time": seconds}
     _common.write_json(args.json, document)

@@ -29,6 +29,7 @@ from codedla.transforms.coded import (
     chunked_dot,
     first_plan,
     losses_to_try,
+    powers,
     run_transform,
     too_inaccurate,
 )
@@ -455,8 +456,7 @@ def _estimate(
 
 def _powers(count: int, rng: np.random.Generator) -> Array:
     """Return the powers of a random point of the unit circle."""
-    turns = (np.arange(count) * int(rng.integers(_ORDER // 2) * 2 + 1)) % _ORDER
-    return np.exp(2j * np.pi * turns / _ORDER)
+    return powers(count, int(rng.integers(_ORDER // 2)) * 2 + 1, 0.0, _ORDER)
 
 
 def _slack(length: int, eps: float) -> float:

@@ -28,6 +28,7 @@ from codedla.transforms.coded import (
     divisors,
     first_plan,
     losses_to_try,
+    powers,
     run_transform,
     too_inaccurate,
 )
@@ -495,18 +496,19 @@ class _Projection:
         rng = np.random.default_rng() if rng is None else rng
         # Half-way between two roots of unity, more or less: the geometric sum is harmless there.
         whole, part = int(rng.integers(length)), float(rng.uniform(0.25, 0.75))
-        k = np.arange(columns)
-        self.weights = _turn(k * whole, k * part, length)
-        d = (whole - np.arange(length)) % length
-        d = np.where(2 * d > length, d - length, d)
-        half = np.sin(np.pi * (d + part) / length)
-        top = _turn(d * columns, columns * part, 2 * length).imag
-        self.kernel = top / half * _turn(d * (columns - 1), (columns - 1) * part, 2 * length)
-
-
-def _turn(whole: Array, part: Any, order: int) -> Array:
-    """Return ``exp(2 pi i (whole + part) / order)``, accurate for large whole numbers."""
-    return np.exp(2j * np.pi * ((whole % order) / order + part / order))
+        self.weights = powers(columns, whole, part, length)
+        # The sum is (1 - u^H) / (1 - u) with u = z w^n, and 1 / (1 - u) is (1 + i cot) / 2 of half
+        # the angle of u, which is accurate also where that is small.
+        n = np.arange(length)
+        away = (whole - n) % length
+        away = np.where(2 * away > length, away - length, away)
+        cotangent = 1.0 / np.tan(np.pi / length * (away + part))
+        top = (
+            1.0
+            - powers(length, -columns, 0.0, length)
+            * powers(2, columns * whole, columns * part, length)[1]
+        )
+        self.kernel = (0.5 + 0.5j * cotangent) * top
 
 
 class _ReplyCheck:
