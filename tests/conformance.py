@@ -20,7 +20,8 @@ from codedla.codes.limits import fewest_workers
 from codedla.errors import NotDecodable, UsageError
 
 SEED = 58_271
-MOST_SETS = 60  # survivor sets tried per code object; all of them when there are fewer
+ALL_SETS = 220  # so many survivor sets are all tried: every set of every small code
+SAMPLE = 60  # of more, so many are
 
 # Blocks a dimension, by the number of dimensions that the family cuts.
 SMALL = {1: (1, 2, 3, 6), 2: (1, 2, 3), 3: (1, 2)}
@@ -62,13 +63,13 @@ def large_codes(code_cls: type[Code]) -> Iterator[Code]:
 
 def subsets(workers: int, size: int) -> Iterator[tuple[int, ...]]:
     """All sets of ``size`` workers, or a seeded sample of them."""
-    if math.comb(workers, size) <= MOST_SETS:
+    if math.comb(workers, size) <= ALL_SETS:
         yield from itertools.combinations(range(workers), size)
         return
     rng = np.random.default_rng([SEED, workers, size])
     yield tuple(range(size))
     yield tuple(range(workers - size, workers))
-    for _ in range(MOST_SETS - 2):
+    for _ in range(SAMPLE - 2):
         yield tuple(sorted(int(w) for w in rng.choice(workers, size, replace=False)))
 
 
@@ -364,7 +365,7 @@ def check_worst(code: Code) -> None:
     assert code.decodable(survivors)
     assert alpha == code.amplification(survivors)
     assert math.isfinite(alpha)
-    if not code.counts and math.comb(code.active, code.tolerates) > MOST_SETS:
+    if not code.counts and math.comb(code.active, code.tolerates) > ALL_SETS:
         return  # every pattern takes a solution of its own: not all are tried
     for lost in subsets(code.active, code.tolerates):
         other = code.shares_without(lost)
