@@ -166,7 +166,9 @@ class Peeling:
         for _ in range(CORRECTIONS if self.inactive else 0):
             found[self.inactive] += self.fill @ self.remainders(found, np.eye(count))
             self._solve(found, np.eye(count))
-        if norms is not None and count > self.unknowns:
+        if norms is None:
+            return found
+        if count > self.unknowns:
             # What the replies must satisfy, whatever the blocks are, tells part of the noise.
             conditions = self.remainders(found, np.eye(count))
             spread = (found * norms**2) @ conditions.T

@@ -14,8 +14,8 @@ from codedla.codes.families.lt import soliton
 from codedla.engine.stragglers import Fault
 
 
-def code(workers, blocks):
-    return get("lt")(workers, Grid(blocks, 1, 1))
+def code(workers, blocks, nodes=None):
+    return get("lt")(workers, Grid(blocks, 1, 1), nodes=nodes)
 
 
 def test_degrees_are_robust_soliton():
@@ -43,19 +43,23 @@ def test_blocks_are_mixed_in_equally_often():
     assert np.count_nonzero(rows) / len(rows) == pytest.approx(mean, rel=0.1)
 
 
+@pytest.mark.parametrize("nodes", ["soliton", "plain-first"])
 @pytest.mark.parametrize(("workers", "blocks"), [(2, 5), (3, 7), (20, 33)])
-def test_plain_copies_are_on_different_workers(workers, blocks):
-    lt = code(workers, blocks)
-    last = [s for s in lt.shares if s >= lt.coded * workers]
+def test_plain_copies_are_on_different_workers(workers, blocks, nodes):
+    lt = code(workers, blocks, nodes)
+    first = blocks if nodes == "plain-first" else 0
+    certain = [s for s in lt.shares if s < first or s >= lt.coded * workers]
+    assert all(np.count_nonzero(lt.generator_a[s]) == 1 for s in certain)
     for block in range(blocks):
-        homes = [lt.home(s) for s in last if lt.generator_a[s, block]]
+        homes = [lt.home(s) for s in certain if lt.generator_a[s, block]]
         assert len(homes) == len(set(homes)) == min(workers, 3) == lt.tolerates + 1
 
 
-def test_little_more_than_k_replies_are_needed():
+@pytest.mark.parametrize("nodes", ["soliton", "plain-first"])
+def test_little_more_than_k_replies_are_needed(nodes):
     rng = np.random.default_rng(11)
     for blocks, most in ((100, 1.05), (1000, 1.01)):
-        lt = code(20, blocks)
+        lt = code(20, blocks, nodes)
         for _ in range(3):
             suffice = lt.watch()
             coded = rng.permutation(lt.coded * 20)
@@ -63,14 +67,29 @@ def test_little_more_than_k_replies_are_needed():
             assert blocks <= needed <= most * blocks
 
 
-def test_time_is_near_the_ideal_for_workers_of_any_speed():
+@pytest.mark.parametrize("nodes", ["soliton", "plain-first"])
+def test_time_is_near_the_ideal_for_workers_of_any_speed(nodes):
     rng = np.random.default_rng(7)
     speeds = rng.uniform(1, 5, 20)
     faults = [Fault("slow", w, 5 / speed) for w, speed in enumerate(speeds)]
     a, x = rng.standard_normal((2000, 30)), rng.standard_normal(30)
     with codedla.SimulatedPool(20, faults=faults, task_seconds=1.0) as pool:
-        y, report = codedla.matvec(a, x, pool=pool, code="lt", blocks=1000, return_report=True)
+        y, report = codedla.matvec(
+            a, x, pool=pool, code="lt", nodes=nodes, blocks=1000, return_report=True
+        )
     ideal = 1000 / (speeds / 5).sum()
     assert ideal <= report.times["total"] <= 1.08 * ideal
     assert np.linalg.norm(y - a @ x) <= 1e-11 * np.linalg.norm(a @ x)
     assert report.stragglers == []
+
+
+def test_plain_first_leaves_nothing_to_decode_among_equals():
+    rng = np.random.default_rng(7)
+    a, x = rng.standard_normal((500, 30)), rng.standard_normal((30, 2))
+    with codedla.SimulatedPool(10, task_seconds=1.0) as pool:
+        y, report = codedla.matvec(
+            a, x, pool=pool, code="lt", nodes="plain-first", blocks=200, return_report=True
+        )
+    assert report.times["total"] == 20.0
+    assert report.amplification == pytest.approx(1.0)
+    assert np.allclose(y, a @ x, rtol=1e-13, atol=1e-13)

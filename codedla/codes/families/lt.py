@@ -4,22 +4,30 @@ r"""LT: a rateless code, one coded operand; whatever any worker has finished cou
 blocks of ``A``, ``B`` goes to everybody. A fast worker answers many shares, a slow one few, and
 none of it is wasted; ``k`` should be some 20 times the number of workers or more.
 
-Share ``s`` mixes :math:`d_s` blocks with signs, where the degrees follow the robust soliton
-distribution (with :math:`R = c \sqrt k \ln(k / \delta)`, ``c = 0.05``, ``delta = 0.05``),
+* nodes ``soliton`` (default): share ``s`` mixes :math:`d_s` blocks with signs, where the degrees
+  follow the robust soliton distribution (with :math:`R = c \sqrt k \ln(k / \delta)`, ``c = 0.05``,
+  ``delta = 0.05``),
 
-.. math:: \rho(1) = \frac1k, \quad \rho(d) = \frac{1}{d (d - 1)}, \qquad
-          \tau(d) = \frac{R}{dk} \;\; (d < k/R), \quad \tau(k/R) = \frac{R \ln(R/\delta)}{k}.
+  .. math:: \rho(1) = \frac1k, \quad \rho(d) = \frac{1}{d (d - 1)}, \qquad
+            \tau(d) = \frac{R}{dk} \;\; (d < k/R), \quad \tau(k/R) = \frac{R \ln(R/\delta)}{k}.
 
-Blocks are taken from one shuffled order after another, so that all are mixed in equally often.
-Every worker's first ``2 k / N`` shares (at least 4) are of this kind, seeded, the same on every
-machine. After these come plain blocks, each on three different workers: whatever two workers
-are lost, the others decode, for certain. Two workers hold two copies.
+* nodes ``plain-first``: the first ``k`` shares are the blocks themselves, then come sums of about
+  ``7 ln k`` blocks (``k/2``, if that is less). Most of what arrives is plain, all of it if nobody
+  is slower than another: less to decode, and a digit more. Few blocks on few workers need up to
+  40 % more replies.
+
+Blocks are taken from one shuffled order after another, so that all are mixed in equally often; with
+that, and signs, next to no reply is in vain, and a precode in front (Raptor codes) would gain
+nothing. Each worker's first ``2 k / N`` shares (at least 4) are of this kind, seeded, the same on
+every machine. After these come plain blocks; each is on three different workers in all: whatever
+two workers are lost, the others decode, for certain. Two workers hold two copies.
 
 ========== ================================================================================
 threshold  ``k`` in the best case; usually a few more (about 0.2 % at ``k = 1000``, 1 % at 100)
 field      real; coefficients -1, 0, 1
-cost       encoding about 10 blocks a share; decoding about 20 ``k`` block additions by peeling
-           and inactivation from ``k > 100`` on, least squares of everything that came below
+cost       encoding about 10 blocks a share; decoding about 20 ``k``
+           block additions by peeling and inactivation from ``k > 100`` on, least squares of
+           everything that came below
 weakness   that few more than ``k`` suffice is an average, nothing certain; unbalanced work of the
            last share: with ``k`` of a few times ``N`` some 10 % above the ideal time
 ========== ================================================================================
@@ -49,6 +57,7 @@ from codedla.codes.registry import register
 __all__ = ["LT", "soliton"]
 
 _COPIES = 3
+_DEGREE = 7  # times ln k: no missing block is then likely to be in none of the sums that come
 
 
 @register
@@ -60,12 +69,15 @@ class LT(PeelingCode):
     citation = "Luby, FOCS 2002; Mallick et al., SIGMETRICS 2020"
     weakness = "some replies more than k may be needed; only two losses are survived for certain"
     blocks_per_worker = 20
+    node_choices = ("soliton", "plain-first")
 
     def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
         super().__init__(n_workers, grid, nodes=nodes)
         per_worker = -(-grid.m // self.n_workers)
         self.coded = max(2 * per_worker, 4)
-        self.load = self.coded + (self.tolerates + 1) * per_worker
+        """Shares of every worker before the last plain ones."""
+        self.copies = self.tolerates + (self.nodes == "soliton")
+        self.load = self.coded + self.copies * per_worker
 
     @classmethod
     def survives(cls, n_workers: int, grid: Grid) -> int:
@@ -75,27 +87,40 @@ class LT(PeelingCode):
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
         workers, blocks = self.n_workers, self.grid.m
         rows = np.zeros((self.n_shares, blocks))
-        draw = random.Random(f"lt {workers} {blocks}")  # the same numbers on every Python
+        mixed = rows[: self.coded * workers]
+        if self.nodes == "plain-first":
+            mixed[:blocks] = np.eye(blocks)
+            mixed = mixed[blocks:]
+        self._mix(mixed)
+        per_worker, plain = -(-blocks // workers), np.arange(blocks)
+        for copy in range(self.copies):
+            task = self.coded + copy * per_worker + plain // workers
+            # Where plain blocks come first, each is on the worker of its own number already.
+            worker = (plain + copy + (self.nodes == "plain-first")) % workers
+            rows[task * workers + worker, plain] = 1.0
+        return rows, np.ones((self.n_shares, 1))
+
+    def _mix(self, rows: NDArray[Any]) -> None:
+        """Draw the blocks and signs of these shares."""
+        blocks = self.grid.m
+        draw = random.Random(f"lt {self.n_workers} {blocks}")  # the same numbers on every Python
         steps = list(itertools.accumulate(soliton(blocks)))
         order: list[int] = []
-        for share in range(self.coded * workers):
-            degree = 1 + bisect.bisect(steps, draw.random() * steps[-1], hi=blocks - 1)
+        for row in rows:
+            degree = min(math.ceil(_DEGREE * math.log(blocks) + 1), -(-blocks // 2))
+            if self.nodes == "soliton":
+                degree = 1 + bisect.bisect(steps, draw.random() * steps[-1], hi=blocks - 1)
             if len(order) < degree:
                 # Those left over come first, and are not taken twice.
-                fresh = [block for block in range(blocks) if block not in set(order)]
-                draw.shuffle(fresh)
+                left = set(order)
+                fresh = [block for block in range(blocks) if block not in left]
                 rest = list(order)
+                draw.shuffle(fresh)
                 draw.shuffle(rest)
-                order = order + fresh + rest
+                order += fresh + rest
             for block in order[:degree]:
-                rows[share, block] = draw.choice((-1.0, 1.0))
+                row[block] = draw.choice((-1.0, 1.0))
             del order[:degree]
-        per_worker = -(-blocks // workers)
-        block = np.arange(blocks)
-        for copy in range(self.tolerates + 1):
-            task = self.coded + copy * per_worker + block // workers
-            rows[task * workers + (block + copy) % workers, block] = 1.0
-        return rows, np.ones((self.n_shares, 1))
 
 
 def soliton(blocks: int, c: float = 0.05, delta: float = 0.05) -> list[float]:
