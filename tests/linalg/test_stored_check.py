@@ -12,7 +12,15 @@ import codedla
 from codedla.engine.stragglers import Fault
 from codedla.errors import UsageError
 
-CODES = [("mds", (4, 1)), ("uncoded", (6, 1)), ("replication", (3, 1)), ("matdot", (1, 2, 1))]
+CODES = [
+    ("mds", (4, 1)),
+    ("uncoded", (6, 1)),
+    ("replication", (3, 1)),
+    ("matdot", (1, 2, 1)),
+    ("rotmatdot", (1, 2, 1)),
+    ("circulant", (3, 1)),
+    ("short-dot", (3, 1)),
+]
 DTYPES = ("f4", "f8", "c8", "c16")
 
 

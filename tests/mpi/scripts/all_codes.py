@@ -54,7 +54,7 @@ def complaint(name, kind, pool):
     expected = a @ b
     options = {"code": name, "pool": pool, "return_report": True, "verify": "freivalds"}
     if family.approximate:
-        options |= {"verify": "off", "tolerance": 100.0}
+        options["tolerance"] = 100.0
     if family.operation == "matvec":
         c, report = codedla.matvec(a, b, blocks=(grid.m, 1, 1), **options)
     else:
