@@ -76,3 +76,25 @@ def test_integers_beyond_floating_point_are_exact():
         with codedla.SerialPool(11, faults=[Fault("kill", lost, 0.0)]) as pool:
             C = codedla.matmul(A, B, pool=pool, code="binary", blocks=(1, 5, 1))
         np.testing.assert_array_equal(C, A @ B)
+
+
+@pytest.mark.filterwarnings("ignore:rank .* was not used")
+def test_wrong_integers_are_found_in_stacks():
+    """Compared modulo 2**64, part by part of the inner dimension."""
+    rng = np.random.default_rng(12)
+    A = rng.integers(-(2**62), 2**62, (6, 41))
+    B = rng.integers(-(2**62), 2**62, (41, 5))
+    assert get("binary")(11, Grid(1, 5, 1)).stack[1] > 1
+    for liar in range(11):
+        with codedla.SerialPool(11, faults=[Fault("corrupt", liar, 1.0)]) as pool:
+            C, report = codedla.matmul(
+                A,
+                B,
+                pool=pool,
+                code="binary",
+                blocks=(1, 5, 1),
+                verify="locate",
+                return_report=True,
+            )
+        np.testing.assert_array_equal(C, A @ B)
+        assert report.wrong in ([], [liar + 1])
