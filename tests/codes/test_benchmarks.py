@@ -39,8 +39,8 @@ def test_accuracy_runs_and_keeps_its_promises(tmp_path: Path) -> None:
     assert {row["dtype"] for row in worst} == {"float64", "float32"}
     assert all(row["worst"] < 1e-12 for row in worst if row["dtype"] == "float64")
     held = {(row["scheme"], row["k"], row["s"]) for row in document["reference"]}
-    assert held >= {("systematic, signed-geometric rows", k, 2) for k in (16, 36, 64)}
-    assert all(row["worst"] <= 10 * row["reference"] for row in document["reference"][:3])
+    assert held >= {("systematic, signed-geometric rows", k, 2) for k in (16, 64)}
+    assert all(row["worst"] <= 10 * row["reference"] for row in document["reference"][:2])
 
 
 def test_every_code_and_choice_of_nodes_is_a_case() -> None:
@@ -116,7 +116,8 @@ def row(**changes) -> dict:
         ({"worst": 2e-12, "s": 3}, None),
         ({"quotients": (0.05, 9.0)}, "estimate / error"),
         ({"quotients": (0.5, 2e4)}, "estimate / error"),
-        ({"quotients": (0.0, 9.0), "approximate": True}, None),
+        ({"quotients": (0.5, 2e4), "approximate": True}, None),
+        ({"quotients": (0.05, 9.0), "approximate": True}, "estimate / error"),
         ({"quotients": None}, None),
     ],
 )
@@ -131,7 +132,7 @@ def test_references_name_codes_there_are_and_are_exceeded_when_wrong(monkeypatch
     assert len([code for code in named if accuracy.case_of(*code)]) >= 0.8 * len(named)
     scheme = _reference.Scheme("tiny", "", (("mds", None), ("none", None)), (1e-18, None, 1.0))
     monkeypatch.setattr(_reference, "ERRORS", (scheme,))
-    rows = accuracy.compare(["mds"], [], 1)
+    rows = accuracy.compare(["mds"], [], (16, 64), 1)
     assert [(x["k"], x["s"], x["kept"]) for x in rows] == [(16, 2, False), (64, 2, True)]
 
 
