@@ -7,8 +7,7 @@ or in Python's integers, which do not (:func:`integer_matmul`).
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +36,8 @@ Array = NDArray[Any]
 
 CHECKS = 3
 """Random vectors that every reply is multiplied by: a wrong one passes with probability p**-3."""
+_SOON = 1e-9
+"""Seconds in which nobody answers."""
 _UNKNOWN = Facts(False, 0.0, 0.0)
 """Facts of residues: nobody asks how large they are or estimates errors from them."""
 
@@ -272,13 +273,14 @@ def _rounds(
     progress: Progress | None,
 ) -> tuple[list[Array], tuple[int, ...], Report]:
     """Run one round for each prime; return residues, primes, and the report of all rounds."""
-    end = None if timeout is None else time.monotonic() + positive(timeout, "timeout")
+    timeout = None if timeout is None else positive(timeout, "timeout")
     rows, inner, cols = plan.shape
     grid, code = plan.grid, plan.code
     assert isinstance(code, ModularCode)
     splits = Split(rows, grid.m), Split(inner, grid.p), Split(cols, grid.n)
     primes = code.primes(splits[1].size * code.stack[1], largest)
-    parts, reports = [], []
+    parts: list[Array] = []
+    reports: list[Report] = []
     for index, p in enumerate(primes):
         field, of_prime = Field(p), code.modulo(p)
         left, right = residues(a.matrix, field), residues(b.matrix, field)
@@ -306,7 +308,7 @@ def _rounds(
             Checked(left, _UNKNOWN),
             Checked(right, _UNKNOWN),
             verify="spares" if verify == "spares" else "off",
-            timeout=None if end is None else max(end - time.monotonic(), 1e-3),
+            timeout=_left(timeout, reports),
             progress=shifted(progress, index, len(primes)),
         )
         parts.append(values)
@@ -314,6 +316,15 @@ def _rounds(
     merged = merge_reports(plan, rows, reports, {})
     merged.amplification, merged.error_estimate = 1.0, 0.0
     return parts, primes, merged
+
+
+def _left(timeout: float | None, reports: Sequence[Report]) -> float | None:
+    """Return what the rounds so far have left of the time, on the pool's clock."""
+    if timeout is None or not reports:
+        return timeout
+    passed = reports[-1].began - reports[0].began + reports[-1].times["total"]
+    # A round that has no time left ends with the error that says so.
+    return max(timeout - passed, _SOON)
 
 
 def _integers(value: Any, name: str) -> Checked:
