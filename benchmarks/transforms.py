@@ -8,7 +8,7 @@ error in the same precision.
 uncoded; *plain* is NumPy's transform, or SciPy's convolution, in one process. Median of a few
 rounds, seconds on the master.
 
-    python benchmarks/transforms.py [--quick] [--accuracy] [--json FILE] [--ranks 5] [--delay 0.5]
+    python benchmarks/transforms.py [--quick] [--accuracy] [--json FILE] [--ranks 5] [--delay 1]
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def main() -> int:
     parser.add_argument("--json", default="transforms.json", help="file for the figures")
     parser.add_argument("--ranks", type=int, default=5)
     parser.add_argument(
-        "--delay", type=float, default=0.5, help="seconds that the late rank sleeps"
+        "--delay", type=float, default=1.0, help="seconds that the late rank sleeps"
     )
     parser.add_argument("--points", type=int, default=0)
     parser.add_argument("--repeats", type=int, default=3)
