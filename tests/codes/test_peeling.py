@@ -39,7 +39,7 @@ def test_a_circle_takes_an_inactive_block():
     assert len(peeling.inactive) == len(peeling.checks) == 1
     assert np.allclose(peeling.weights(None) @ rows, np.eye(3))
     # The differences around a circle do not tell the sum of the three.
-    assert peeled(np.array([[1, -1, 0], [0, 1, -1], [1, 0, -1]])).kernel().shape == (3, 1)
+    assert peeled(np.array([[1, -1, 0], [0, 1, -1], [1, 0, -1]])).kernel.shape == (3, 1)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -47,7 +47,7 @@ def test_the_kernel_has_the_dimension_of_the_null_space(seed):
     rng = np.random.default_rng(seed)
     unknowns = int(rng.integers(1, 30))
     rows = sparse_system(rng, int(rng.integers(0, 40)), unknowns, int(rng.integers(1, 4)))
-    kernel = peeled(rows).kernel()
+    kernel = peeled(rows).kernel
     assert kernel.shape[1] == unknowns - (np.linalg.matrix_rank(rows) if rows.size else 0)
     assert not (rows.astype(np.int64) @ kernel % 67_108_859).any()
 
@@ -98,3 +98,15 @@ def test_long_chains_do_not_spoil_the_weights(blocks):
                 break
         wrong = code.weights(told) @ code.generator[sorted(told)] - np.eye(blocks)
         assert np.abs(wrong).max() < 1e-14 * code.amplification(told)
+
+
+def test_the_estimated_amplification_is_near_that_of_the_weights():
+    for name, workers, blocks in (("lt", 10, 150), ("convolutional", 14, 11)):
+        code = get(name)(workers, Grid(blocks, 1, 1))
+        assert code.peels
+        told = code.shares_without(range(code.tolerates))
+        exact = np.linalg.norm(code.weights(told) * code.norms[list(told)])
+        exact /= np.sqrt(code.grid.outputs)
+        assert code.amplification(told) == pytest.approx(exact, rel=0.3)
+        with pytest.raises(codedla.NotDecodable):
+            code.amplification(told[: code.grid.outputs - 1])
