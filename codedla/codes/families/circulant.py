@@ -46,7 +46,7 @@ from codedla.errors import UsageError
 
 __all__ = ["Circulant"]
 
-_MOST = 2**24  # coefficients of all shares together, most of them zero
+_MOST = 2**23  # coefficients of all shares together, most of them zero
 
 
 @register
@@ -108,8 +108,10 @@ class Circulant(Code):
         # Back from frequencies: how a part of a block depends on a part of a reply, by distance.
         nothing = np.zeros((1, *inverses.shape[1:]))
         kernels = np.fft.irfft(np.concatenate([nothing, inverses]), parts, axis=0)
-        distance = (np.arange(parts - 1)[:, None] - np.arange(parts)) % parts
-        weights: NDArray[Any] = kernels[distance].transpose(2, 0, 3, 1)
+        # Part i of a block needs part l of a reply by kernel (i - l): windows that move along.
+        backwards = np.moveaxis(kernels[-np.arange(2 * parts) % parts], 0, -1)
+        windows = np.lib.stride_tricks.sliding_window_view(backwards, parts, axis=-1)
+        weights = windows[:, :, :1:-1].transpose(0, 2, 1, 3)
         return np.ascontiguousarray(weights).reshape(self.grid.m, -1)
 
     def rate(self, lost: NDArray[np.int64]) -> NDArray[np.float64]:
