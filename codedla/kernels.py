@@ -328,7 +328,7 @@ def combine_mod(
 
     Notes
     -----
-    ``outs[i] = sum_j W[i, j] * ins[j] mod p``, exact because ``n_in * (p // 2)**2 + 2 * p < 2**53``.
+    ``outs[i] = sum_j W[i, j] * ins[j] mod p``, exact as ``n_in * (p // 2)**2 + 2 * p < 2**53``.
     Larger inputs do no harm while all sums stay below ``2**53 - 2 * p``: so blocks are reduced
     in place, with ``W = [[1]]``.
     """

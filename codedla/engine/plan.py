@@ -422,10 +422,11 @@ def _attainable(code: Code, limit: float, eps: float, *, given: bool) -> float:
 def _approximate(code: Code) -> tuple[str, ...]:
     if not code.approximate:
         return ()
-    return (
+    text = (
         f"code {code.name} is approximate: without any rounding its product may be off by "
-        f"{code.method_error:.0e} * |A| |B|",
+        f"{code.method_error:.0e} * |A| |B|"
     )
+    return (text,)
 
 
 def _explained(candidate: choose.Candidate, plan: Plan) -> dict[str, Any]:

@@ -61,7 +61,6 @@ def test_the_table_lists_every_code():
     assert sorted(named) == sorted(registry.available())
 
 
-
 def test_commands_shown_are_understood():
     parser = build_parser()
     shown = re.findall(r"codedla ((?:matmul|matvec|plan|codes|doctor|demo)[^`#\n]*)", README)

@@ -54,6 +54,7 @@ class Rotation(Code):
     field = "real"
     stack = (2, 1, 2)
     citation = "Ramamoorthy and Tang, IEEE Trans. Inf. Theory 68 (2022)"
+    purpose = "no survivor set loses many digits, in real arithmetic"
     weakness = (
         "decodes all blocks even when nobody is late; rare patterns of 5 lost workers cost more "
         "than 6 digits from m*n=100 on"

@@ -53,6 +53,7 @@ class RotMatDot(Code):
     field = "real"
     stack = (1, 2, 1)
     citation = "MatDot: Dutta et al. (2020), by rotations as in Ramamoorthy and Tang (2022)"
+    purpose = "only the inner dimension is cut, and it is long: shares shrink, replies stay small"
     weakness = (
         "every reply is as large as C; rare patterns of 5 lost workers cost more than 6 digits "
         "from p=50 on"
