@@ -41,10 +41,11 @@ from codedla.codes.exact import ModularCode
 from codedla.errors import UsageError
 from codedla.galois import EXACT, Field
 
-__all__ = ["Located", "gao", "locatable", "locate"]
+__all__ = ["Located", "gao", "largest_hidden", "locatable", "locate"]
 
 Matrix = NDArray[Any]
 Integers = NDArray[np.int64]
+Scales = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 MISSED = 2.0**-60
 """Probability with which a wrong reply may look right over GF(p)."""
@@ -92,6 +93,7 @@ def locate(
     rng: np.random.Generator | None = None,
     bound: float | None = None,
     noise: float | None = None,
+    scales: Scales | None = None,
 ) -> Located:
     """Name the wrong ones among some replies.
 
@@ -113,6 +115,10 @@ def locate(
     noise : float, optional
         Over the reals: what rounding changes in a reply (Frobenius norm) for each unit of
         ``code.norms``; by default estimated from the usual size of the replies.
+    scales : pair of ndarray, optional
+        Over the reals: usual sizes of the rows and of the columns of a reply, by which they are
+        divided before anything else; ``noise`` is that of the scaled reply. Where sizes differ
+        much, errors in small rows and columns are not drowned by rounding in large ones.
 
     Returns
     -------
@@ -137,7 +143,7 @@ def locate(
     impossible = [share for share, fits in zip(shares, possible, strict=True) if not fits]
     kept = [share for share, fits in zip(shares, possible, strict=True) if fits]
     blocks = [reply for reply, fits in zip(replies, possible, strict=True) if fits]
-    found = _fitting(code, kept, blocks, rng, noise)
+    found = _fitting(code, kept, blocks, rng, noise, scales)
     if found is None:
         return Located(tuple(impossible), False)
     return Located(tuple(sorted([*impossible, *found])), True)
@@ -149,6 +155,7 @@ def _fitting(
     replies: list[Matrix],
     rng: np.random.Generator,
     noise: float | None,
+    scales: Scales | None,
 ) -> tuple[int, ...] | None:
     """Return the shares whose replies are wrong, or None when they cannot be told."""
     spares = len(shares) - code.threshold
@@ -157,7 +164,7 @@ def _fitting(
     if isinstance(code, ModularCode):
         places = _over_field(code, shares, _projected_modulo(code, replies, rng), spares // 2)
     else:
-        places = _over_reals(code, shares, replies, rng, noise, spares // 2)
+        places = _over_reals(code, shares, replies, rng, noise, scales, spares // 2)
     return None if places is None else tuple(shares[place] for place in places)
 
 
@@ -372,34 +379,34 @@ def _over_reals(
     replies: list[Matrix],
     rng: np.random.Generator,
     noise: float | None,
+    scales: Scales | None,
     most: int,
 ) -> tuple[int, ...] | None:
-    rows = _rows_of(code, shares)
-    norms = np.where(code.norms[rows] > 0, code.norms[rows], 1.0)
-    generator = code.generator[rows] / norms[:, None]
-    height, width = (max(reply.shape[axis] for reply in replies) for axis in (0, 1))
-    left, right = (_unforeseen(rng, size) for size in (height, width))
     parts = [part for reply in replies for part in _parts_of(code, reply)]
+    height, width = (max(part.shape[axis] for part in parts) for axis in (0, 1))
+    left, right = (_unforeseen(rng, size) for size in (height, width))
+    if scales is not None:
+        left /= scales[0][:height, None]
+        right /= scales[1][:width, None]
     symbols = np.array(
         [
             np.einsum("ht,ht->t", part @ right[: part.shape[1]], left[: part.shape[0]])
             for part in parts
         ]
     )
+    checks, norms = _orthonormal_checks(code, shares)
     if noise is None:
         eps = float(np.finfo(replies[0].dtype).eps)
         noise = 64 * eps * float(np.median([np.linalg.norm(p) for p in parts] / norms))
-    q, _ = np.linalg.qr(generator, mode="complete")
-    checks = q[:, generator.shape[1] :].conj().T
     syndromes = checks @ (symbols / norms[:, None])
     # The checks themselves are rounded, which matters beside a reply that is far too large.
     own = 4 * float(np.finfo(np.float64).eps) * float(np.abs(symbols / norms[:, None]).max())
-    allowed = _USUAL * math.sqrt(syndromes.size) * max(noise, own)
+    allowed = _allowed(len(checks), max(noise, own))
     if np.linalg.norm(syndromes) <= allowed:
         return ()
     if most == 0:
         return None
-    groups = np.arange(len(rows)).reshape(len(shares), -1)
+    groups = np.arange(len(parts)).reshape(len(shares), -1)
 
     def explained(sets: NDArray[np.intp]) -> NDArray[np.bool_]:
         columns = checks.T[groups[sets].reshape(len(sets), -1)].transpose(0, 2, 1)
@@ -408,6 +415,32 @@ def _over_reals(
         return np.asarray(np.linalg.norm(left_over, axis=(1, 2)) <= allowed)
 
     return _only_set(len(shares), most, explained)
+
+
+def _orthonormal_checks(code: Code, shares: list[int]) -> tuple[Matrix, NDArray[np.float64]]:
+    """Return orthonormal checks of replies scaled to equal noise, and what they are divided by."""
+    rows = _rows_of(code, shares)
+    norms = np.where(code.norms[rows] > 0, code.norms[rows], 1.0)
+    generator = code.generator[rows] / norms[:, None]
+    q, _ = np.linalg.qr(generator, mode="complete")
+    return q[:, generator.shape[1] :].conj().T, norms
+
+
+def _allowed(checks: int, noise: float) -> float:
+    """Return how large the syndromes of all projections together may be because of rounding."""
+    return _USUAL * math.sqrt(checks * REAL_PROJECTIONS) * noise
+
+
+def largest_hidden(code: Code, responders: Iterable[int], noise: float) -> float:
+    """Return the largest wrong entry of one reply that may pass for rounding, over the reals.
+
+    In the scaled units of :func:`locate`. A projection of an entry is at least half as large.
+    """
+    shares = sorted(responders)
+    checks, norms = _orthonormal_checks(code, shares)
+    seen = np.linalg.norm(checks, axis=0) / norms
+    least = float(seen.min(initial=math.inf))
+    return 2.0 * _allowed(len(checks), noise) / least if least else math.inf
 
 
 def _unforeseen(rng: np.random.Generator, size: int) -> NDArray[np.float64]:

@@ -145,7 +145,7 @@ def run_product(
     checker = ReplyCheck(plan, a, b) if mode == "locate" else None
     spares = None
     if mode == "spares":
-        spares = make_spare_decoder(plan, buffer, replies, (a.facts, b.facts))
+        spares = make_spare_decoder(plan, buffer, replies, a, b)
     decoder = make_decoder(plan.code, buffer, replies) if spares is None else spares
     collector = Collector(
         plan.code,

@@ -1,9 +1,9 @@
-"""``verify="spares"``: replies checked against each other, without a look at the operands.
+"""``verify="spares"``: replies checked against each other, not against the operands.
 
 More replies than the threshold are waited for. While they fit together the round ends with a few
 spare ones; if they do not, it goes on until there are twice as many, and the wrong replies are
-named and left out (:mod:`codedla.codes.locate`). The master never reads the operands again, which
-matters where it does not hold them, and where checking would cost as much as the product.
+named and left out (:mod:`codedla.codes.locate`). Of the operands only the sizes of their rows and
+columns matter, which tell what rounding explains; over finite fields nothing does.
 """
 
 from __future__ import annotations
@@ -17,23 +17,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla import kernels
+from codedla.blocks import Split
 from codedla.codes.base import Code
 from codedla.codes.exact import ModularCode
-from codedla.codes.locate import Located, locatable, locate
+from codedla.codes.locate import Located, largest_hidden, locatable, locate
 from codedla.engine import arithmetic
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import DenseDecoder
-from codedla.engine.facts import Facts
 from codedla.engine.plan import Plan, machine_epsilon
 from codedla.engine.round import Event, Outcome
 from codedla.errors import UsageError, VerificationFailed
 from codedla.galois import balance
+from codedla.linalg.operands import Checked
 
 __all__ = ["ModularSpares", "SpareDecoder", "check_spares", "make_spare_decoder"]
 
 logger = logging.getLogger("codedla")
 Array = NDArray[Any]
 
+_LEAST_SIZE = 1e-12
+"""Rows and columns that are smaller than the largest by more are checked as if they were not."""
 _ALMOST_OVERFLOW = 1e140
 """Squares of larger numbers could overflow."""
 
@@ -60,8 +63,11 @@ class SpareDecoder(DenseDecoder):
     dtype : numpy.dtype
     most : int, optional
         Wrong replies that are to be named; by default as many as can be if all workers reply.
-    bound, noise : float, optional
+    bound, noise, scales : optional
         As in :func:`codedla.codes.locate.locate`.
+    smallest : float, optional
+        The smallest error that matters, in the units of the scaled replies: if rounding could
+        hide one as large, nothing is claimed.
 
     Attributes
     ----------
@@ -78,11 +84,14 @@ class SpareDecoder(DenseDecoder):
         most: int | None = None,
         bound: float | None = None,
         noise: float | None = None,
+        scales: tuple[Array, Array] | None = None,
+        smallest: float | None = None,
     ) -> None:
         super().__init__(code, output, dtype)
         self.found = Located((), True)
         self._most = max(1, code.tolerates // 2) if most is None else most
-        self._bound, self._noise = bound, noise
+        self._bound, self._noise, self._scales = bound, noise, scales
+        self._smallest = smallest
         self._whole: dict[int, Array] = {}
 
     def _make_target(self, share: int) -> Array:
@@ -151,6 +160,14 @@ class SpareDecoder(DenseDecoder):
                 f"{without}no reply was left to compare with, and wrong ones cannot be found; "
                 f"{handed}"
             )
+        right = self._present.intersection(computed_by).difference(wrong)
+        if self._smallest is not None and self._noise is not None:
+            hidden = largest_hidden(self.code, right, self._noise)
+            if not hidden < self._smallest:
+                raise VerificationFailed(
+                    "integers this large are decoded by rounding, in which an error of one could "
+                    "hide; use code='galois', or verify='locate'"
+                )
         for share in wrong:
             worker = collector.exclude(share, "answered wrongly")
             logger.warning("rank %d answered wrongly; its reply is not used", worker + 1)
@@ -159,7 +176,14 @@ class SpareDecoder(DenseDecoder):
     def _located(self, responders: Iterable[int]) -> Located:
         shares = sorted(responders)
         replies = [self.target(share) for share in shares]
-        return locate(self.code, shares, replies, bound=self._bound, noise=self._noise)
+        return locate(
+            self.code,
+            shares,
+            replies,
+            bound=self._bound,
+            noise=self._noise,
+            scales=self._scales,
+        )
 
 
 class ModularSpares(SpareDecoder):
@@ -188,7 +212,7 @@ class ModularSpares(SpareDecoder):
 
 
 def make_spare_decoder(
-    plan: Plan, output: Array, dtype: np.dtype, facts: tuple[Facts, Facts]
+    plan: Plan, output: Array, dtype: np.dtype, a: Checked, b: Checked
 ) -> SpareDecoder:
     """Return the decoder of a product that finds wrong replies by spare ones.
 
@@ -199,15 +223,48 @@ def make_spare_decoder(
     """
     if isinstance(plan.code, ModularCode):
         return ModularSpares(plan.code, output, dtype)
-    bound = facts[0].norm * facts[1].norm
-    if not all(fact.finite for fact in facts) or not bound < _ALMOST_OVERFLOW:
+    bound = a.facts.norm * b.facts.norm
+    if not (a.facts.finite and b.facts.finite) or not bound < _ALMOST_OVERFLOW:
         raise VerificationFailed(
             "replies that hold NaN, Inf or numbers near overflow cannot be compared; scale "
             "the operands down or use verify='off'"
         )
+    grid = plan.grid
+    scales = (
+        _sizes(a.matrix, 1, Split(plan.shape[0], grid.m)),
+        _sizes(b.matrix, 0, Split(plan.shape[2], grid.n)),
+    )
     eps = max(machine_epsilon(plan.compute), 2.0**-52)
-    roundings = 16 + math.sqrt(plan.shape[1] / plan.grid.p)
+    roundings = eps * (16 + math.sqrt(plan.shape[1] / grid.p))
     # Where products are tiny, gradual underflow errs by more than their digits.
-    tiny = float(np.finfo(plan.compute).tiny) * plan.shape[1] * math.sqrt(output.size)
-    noise = eps * roundings * bound + tiny
-    return SpareDecoder(plan.code, output, dtype, bound=bound, noise=noise)
+    tiny = float(np.finfo(plan.compute).tiny) * plan.shape[1]
+    tiny /= float(scales[0].min() * scales[1].min())
+    noise = (roundings + tiny) * math.sqrt(scales[0].size * scales[1].size)
+    whole = plan.dtype.kind in "iub"
+    return SpareDecoder(
+        plan.code,
+        output,
+        dtype,
+        bound=bound,
+        noise=noise,
+        scales=scales,
+        smallest=1.0 / float(scales[0].max() * scales[1].max()) if whole else None,
+    )
+
+
+def _sizes(matrix: Any, axis: int, split: Split) -> Array:
+    """Return how large the rows (axis 1) or columns (axis 0) of coded blocks can be, per norm."""
+    if isinstance(matrix, np.ndarray):
+        wide = matrix.astype(np.result_type(matrix, np.float64), copy=False)
+        lengths = np.linalg.norm(wide, axis=axis)
+    else:
+        squares = abs(matrix.astype(np.result_type(matrix.dtype, np.float64))).power(2)
+        lengths = np.sqrt(np.asarray(squares.sum(axis=axis)).ravel())
+    squares = np.zeros(split.size)
+    for block in range(split.parts):
+        part = lengths[split.slice(block)]
+        squares[: part.size] += part**2
+    sizes = np.sqrt(squares)
+    largest = float(sizes.max(initial=0.0)) or 1.0
+    # Nothing is to be blown up without end: rows of zeros have the size of very small ones.
+    return np.maximum(sizes, largest * _LEAST_SIZE)

@@ -117,3 +117,49 @@ def test_matrix_vector_products():
                 A, x, pool=pool, code="mds", blocks=4, verify="spares", return_report=True
             )
         assert report.wrong == [seed + 1] and np.allclose(y, A @ x)
+
+
+def test_small_rows_and_columns_are_compared_at_their_own_size():
+    rng = np.random.default_rng(12)
+    A, B = rng.standard_normal((12, 9)), rng.standard_normal((9, 8))
+    A[::2] *= 1e-7
+    B[:, 1::2] *= 1e-6
+
+    class Liar(codedla.SerialPool):
+        def compute(self, job, share, worker, matrices):
+            super().compute(job, share, worker, matrices)
+            if worker == 2:
+                job.decoder.target(share)[0, 1] *= 1.001  # about 1e-13
+
+    with Liar(6) as pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore", codedla.CodedlaWarning)
+        C, report = codedla.matmul(
+            A, B, pool=pool, code="polynomial", blocks=(2, 2), verify="spares", return_report=True
+        )
+    assert report.wrong == [3]
+    np.testing.assert_allclose(C, A @ B, atol=1e-12)
+
+
+def test_integers_in_which_an_error_of_one_could_hide_are_refused():
+    rng = np.random.default_rng(13)
+    A, B = (rng.integers(-(2**20), 2**20, shape) for shape in ((40, 30), (30, 40)))
+    with codedla.SerialPool(6) as pool:
+        with pytest.raises(VerificationFailed, match="an error of one could hide"):
+            codedla.matmul(A, B, pool=pool, code="mds", blocks=4, verify="spares")
+        C = codedla.matmul(A // 2**12, B // 2**12, pool=pool, code="mds", blocks=4, verify="spares")
+    assert np.array_equal(C, (A // 2**12) @ (B // 2**12))
+
+
+def test_sparse_operands():
+    sp = pytest.importorskip("scipy.sparse")
+    A = sp.random_array((30, 20), density=0.2, rng=np.random.default_rng(14), format="csr")
+    B = np.random.default_rng(15).standard_normal((20, 6))
+    with (
+        codedla.SerialPool(6, faults=[parse_fault("corrupt:2:1:scale")]) as pool,
+        pytest.warns(codedla.CodedlaWarning, match="answered wrongly"),
+    ):
+        C, report = codedla.matmul(
+            A, B, pool=pool, code="mds", blocks=4, verify="spares", return_report=True
+        )
+    assert report.wrong == [2]
+    np.testing.assert_allclose(C, A @ B, atol=1e-12)
