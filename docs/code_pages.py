@@ -13,6 +13,8 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ __all__ = ["code_page", "comparison", "draw", "measured", "rendered"]
 LOSSES = (2, 5)  # a panel each
 SIZES = (4, 16, 36, 64)  # of the short run
 SAMPLES = 8
+FEW = 4  # codes that are measured in this process
 TABLE_SIZES = (16, 64)  # worst errors in the comparison
 CEILING = 10.0  # drawn for "no digit is left"
 NODE_COLOURS = ("#1b6ca8", "#c8553d", "#588157", "#7b5ea7", "#b08900", "#444444")
@@ -77,9 +80,12 @@ def measured(names: Iterable[str], file: Path | None) -> tuple[dict[str, list[Ro
                 errors = {key: math.inf if row[key] is None else row[key] for key in ERRORS}
                 rows[row["code"]].append({**row, **errors})
         source = f"benchmarks/accuracy.py, {document['machine']['date'][:10]}"
-    for name, found in rows.items():
-        if not found and accuracy.inexact(name):
-            found.extend(_short_run(name))
+    missing = [name for name, found in rows.items() if not found and accuracy.inexact(name)]
+    if len(missing) > FEW:
+        with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+            rows |= zip(missing, pool.map(_short_run, missing), strict=True)
+    else:
+        rows |= {name: _short_run(name) for name in missing}
     return rows, source
 
 
