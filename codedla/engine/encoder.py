@@ -73,33 +73,37 @@ class DenseEncoder:
             whole = arithmetic.empty((across * height, down * width), self.dtype)
         else:
             whole = arithmetic.empty((down * height, across * width), self.dtype)
-        for index, row in enumerate(weights):
+        targets = []
+        for index in range(len(weights)):
             i, j = divmod(index, across)
             if self.transposed:
                 i, j = j, i
-            self._combine(row, whole[i * height : (i + 1) * height, j * width : (j + 1) * width])
+            targets.append(whole[i * height : (i + 1) * height, j * width : (j + 1) * width])
+        for alike in _alike(weights):
+            self._combine(weights[alike], [targets[index] for index in alike])
         return whole.T if self.transposed else whole
 
-    def _combine(self, weights: Array, share: Array) -> None:
-        """Write ``sum_u weights[u] * block_u`` into ``share``."""
-        blocks = [(u, *self._position(u)) for u in np.flatnonzero(weights).tolist()]
+    def _combine(self, weights: Array, targets: list[Array]) -> None:
+        """Write ``sum_u weights[t, u] * block_u`` into each target, reading the blocks once."""
+        blocks = [(u, *self._position(u)) for u in np.flatnonzero(weights.any(axis=0)).tolist()]
         for piece_rows, piece_cols in itertools.product(_pieces(self.rows), _pieces(self.cols)):
-            target = share[piece_rows, piece_cols]
+            outputs = [target[piece_rows, piece_cols] for target in targets]
             sources, used = [], []
             for u, i, j in blocks:
                 block = self.matrix[self.rows.slice(i), self.cols.slice(j)]
                 view = block[piece_rows, piece_cols]
-                if view.shape == target.shape:
+                if view.shape == outputs[0].shape:
                     sources.append(view)
                     used.append(u)
             if used:
-                self._add_up(np.asarray(weights)[used][None, :], sources, target)
+                self._add_up(weights[:, used], sources, outputs)
             else:
-                target[...] = 0
+                for output in outputs:
+                    output[...] = 0
 
-    def _add_up(self, weights: Array, sources: list[Array], target: Array) -> None:
-        """Write ``target = weights @ sources``; other than in floats for exact codes."""
-        arithmetic.combine(weights, sources, [target])
+    def _add_up(self, weights: Array, sources: list[Array], targets: list[Array]) -> None:
+        """Write ``targets = weights @ sources``; other than in floats for exact codes."""
+        arithmetic.combine(weights, sources, targets)
 
     def _position(self, block: int) -> tuple[int, int]:
         if self.transposed:
@@ -173,6 +177,16 @@ def make_encoder(
     """Return the encoder for a dense or sparse operand."""
     kind = DenseEncoder if isinstance(matrix, np.ndarray) else SparseEncoder
     return kind(matrix, rows, cols, dtype)
+
+
+def _alike(weights: Array) -> list[list[int]]:
+    """Group combinations of largely the same blocks: all together, or each for itself."""
+    used = weights != 0
+    together = np.count_nonzero(used.any(axis=0)) * len(weights)
+    everything = list(range(len(weights)))
+    if 2 * together <= 3 * np.count_nonzero(used):
+        return [everything]
+    return [[index] for index in everything]
 
 
 def _pieces(split: Split) -> list[slice]:

@@ -41,17 +41,17 @@ class DenseModularEncoder(DenseEncoder):
         self.field = field
         self.masks = [mask.T if self.transposed else mask for mask in masks]
 
-    def _combine(self, weights: Array, share: Array) -> None:
-        blocks = len(weights) - len(self.masks)
-        super()._combine(weights[:blocks], share)
+    def _combine(self, weights: Array, targets: list[Array]) -> None:
+        blocks = weights.shape[1] - len(self.masks)
+        super()._combine(weights[:, :blocks], targets)
         if self.masks:
-            self._add_up(weights[None, blocks:], self.masks, share, accumulate=True)
+            self._add_up(weights[:, blocks:], self.masks, targets, accumulate=True)
 
     def _add_up(
-        self, weights: Array, sources: list[Array], target: Array, accumulate: bool = False
+        self, weights: Array, sources: list[Array], targets: list[Array], accumulate: bool = False
     ) -> None:
         kernels.combine_mod(
-            self.field.balanced(weights), sources, [target], self.field.p, accumulate=accumulate
+            self.field.balanced(weights), sources, targets, self.field.p, accumulate=accumulate
         )
 
 

@@ -177,3 +177,24 @@ def test_splits(length, parts):
     assert max(sizes) - min(sizes) <= 1
     assert split.size == max(sizes)
     assert split.slice(parts - 1) == split.slices[-1]
+
+
+@pytest.mark.parametrize("layout", ["C", "F", "sub-matrix", "csr", "csc"])
+@pytest.mark.parametrize(("count", "across"), [(4, 2), (6, 3), (3, 1), (2, 2), (1, 1)])
+@pytest.mark.parametrize("filled", [0.2, 1.0])
+def test_stacks(layout, count, across, filled):
+    """Combinations beside and below each other, of the same blocks or of different ones."""
+    rng = np.random.default_rng([40013, count, across])
+    for shape in SHAPES:
+        values = rng.standard_normal(shape)
+        matrix = LAYOUTS[layout](values) if layout in LAYOUTS else sp.csr_array(values)
+        if layout == "csc":
+            matrix = matrix.tocsc()
+        for m, n in GRIDS:
+            rows, cols = Split(shape[0], m), Split(shape[1], n)
+            weights = rng.standard_normal((count, m * n)) * (rng.random((count, m * n)) < filled)
+            share = make_encoder(matrix, rows, cols, np.dtype(float)).coded(weights, across)
+            whole = share if isinstance(share, np.ndarray) else share.toarray()
+            parts = [padded_share(values, rows, cols, row, float) for row in weights]
+            grid = [parts[start : start + across] for start in range(0, count, across)]
+            np.testing.assert_allclose(whole, np.block(grid), rtol=0, atol=1e-13)
