@@ -208,6 +208,7 @@ def measure(case: str, k: int, losses: int, dtype: DTypeLike, samples: int) -> d
     row: dict[str, Any] = {"case": case, "code": code.name, "nodes": code.nodes}
     row |= {"k": k, "s": losses, "dtype": np.dtype(dtype).name, "approximate": code.approximate}
     row |= {"blocks": str(code.blocks), "workers": code.n_workers, "threshold": code.threshold}
+    row["needs"] = type(code).needs(code.blocks)
     errors, alphas, quotients = [], [], []
     for survivors in survivor_sets(code, samples):
         try:

@@ -101,7 +101,7 @@ def _short_run(name: str) -> list[Row]:
 
 
 def draw(name: str, rows: Sequence[Row], target: Path) -> None:
-    """Draw worst and random error against the threshold into an SVG file."""
+    """Draw worst and random error against the number of replies needed into an SVG file."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -116,7 +116,7 @@ def draw(name: str, rows: Sequence[Row], target: Path) -> None:
         for axis, lost in zip(axes[0], losses, strict=True):
             _panel(axis, [row for row in rows if row["s"] == lost])
             axis.set_title(f"{lost} lost workers", fontsize=9)
-            axis.set_xlabel("replies needed, K")
+            axis.set_xlabel("replies needed at best")
         axes[0][0].set_ylabel("relative error of C")
         axes[0][0].legend(fontsize=7, frameon=False)
         figure.tight_layout()
@@ -128,8 +128,8 @@ def draw(name: str, rows: Sequence[Row], target: Path) -> None:
 def _panel(axis: Any, rows: Sequence[Row]) -> None:
     choices = list(dict.fromkeys(row["nodes"] for row in rows))
     for colour, choice in zip(NODE_COLOURS, choices, strict=False):
-        line = sorted((row for row in rows if row["nodes"] == choice), key=lambda r: r["threshold"])
-        sizes = [row["threshold"] for row in line]
+        line = sorted((row for row in rows if row["nodes"] == choice), key=lambda r: r["needs"])
+        sizes = [row["needs"] for row in line]
         for key, style in (("worst", "o-"), ("random", "o:")):
             errors = [min(row[key], CEILING) for row in line]
             label = ", ".join(filter(None, (choice, key)))
@@ -137,7 +137,7 @@ def _panel(axis: Any, rows: Sequence[Row]) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_ylim(1e-17, 2 * CEILING)
-    ticks = sorted({row["threshold"] for row in rows})
+    ticks = sorted({row["needs"] for row in rows})
     axis.set_xticks(ticks[:: max(1, len(ticks) // 5)], minor=False)
     axis.xaxis.set_major_formatter("{x:.0f}")
     axis.minorticks_off()

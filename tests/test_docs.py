@@ -30,7 +30,7 @@ def figures(path: Path) -> Path:
     same = {"case": "khatri-rao", "code": "khatri-rao", "nodes": None, "dtype": "float64"}
     same |= {"alpha": 7.0, "random": 1e-15, "blocks": "4x4", "approximate": False}
     rows = [
-        {**same, "k": k, "s": s, "threshold": k, "workers": k + s, "worst": worst}
+        {**same, "k": k, "s": s, "threshold": k, "needs": k, "workers": k + s, "worst": worst}
         for k, s, worst in ((16, 2, 4.321e-14), (64, 2, 6.543e-13), (16, 5, None))
     ]
     path.write_text(json.dumps({"machine": {"date": "2001-02-03T04:05:06"}, "rows": rows}))
