@@ -8,6 +8,7 @@ import pytest
 import codedla
 from codedla.blocks import Grid
 from codedla.codes import get
+from codedla.codes.interpolate import batch_family
 from codedla.engine.stragglers import parse_fault
 from codedla.errors import NotDecodable, UsageError, VerificationFailed
 from codedla.galois import Field
@@ -160,3 +161,26 @@ def test_residues_compute_as_integers_do():
 def test_real_batches_lose_digits_as_predicted():
     code = get("lagrange-real")(9, Grid(1, 4, 1))
     assert code.threshold == 7 and code.worst_amplification()[0] < 100
+
+
+def test_lost_digits_are_told():
+    blocks = blocks_of(12, 1, 1, real=True)[0]
+    code = batch_family(real=True, degree=3, colluders=0)(40, Grid(12, 1, 1))
+    alpha, members = code.worst_amplification()
+    assert code.threshold == 34 and alpha > 1e7
+    # The worst six are dead.
+    dead = [parse_fault(f"kill:{rank + 1}:0") for rank in set(range(40)) - set(members)]
+    with (
+        codedla.SerialPool(40, faults=dead) as pool,
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always")
+        results, report = codedla.lagrange_map(
+            lambda X: X @ X @ X, blocks, pool=pool, return_report=True
+        )
+    said = [str(warning.message) for warning in caught]
+    assert any("interpolating from these replies may err" in text for text in said)
+    assert report.amplification == pytest.approx(alpha) and report.warnings
+    exact = blocks @ blocks @ blocks
+    error = np.linalg.norm(results - exact) / np.linalg.norm(exact)
+    assert 1e-14 < error < 20 * report.amplification * 2.0**-52

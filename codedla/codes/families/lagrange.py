@@ -100,7 +100,7 @@ class LagrangeReal(Code):
     field = "real"
     citation = CITATION
     weakness = (
-        "no privacy; digits are lost fast with the number of replies that are missing: 5 of 23 "
+        "no privacy; digits are lost fast with the number of replies that are missing: 5 of 22 "
         "workers at p=9 cost more than 6"
     )
 
