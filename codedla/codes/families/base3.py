@@ -9,8 +9,8 @@ block costs nothing, whatever overflows. More of them cost the bits by which a m
 .. math:: v_2(3^d - 1) = 1 \text{ for odd } d, \qquad 2 + v_2(d) \text{ for even } d.
 
 With ``v`` the worst such loss, results are exact while :math:`|C| < 2^{63 - v}`; larger ones are
-refused, except of dtypes with no more than ``64 - v`` bits, which wrap around exactly as NumPy's do.
-With one parity ``v = 0``, and all of them do.
+refused, except of dtypes with no more than ``64 - v`` bits, which wrap around exactly as NumPy's
+do. With one parity ``v = 0``, and all of them do.
 
 ========== =====================================================================================
 threshold  ``m n``, of at most ``m n + 3`` workers
