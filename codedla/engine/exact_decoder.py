@@ -23,7 +23,13 @@ from codedla.codes.exact import ExactCode, ModularCode, WrapCode
 from codedla.engine.decoder import Decoder, DenseDecoder, SystematicDecoder
 from codedla.galois import balance
 
-__all__ = ["DenseModular", "SystematicModular", "WrapDecoder", "make_exact_decoder"]
+__all__ = [
+    "DenseModular",
+    "ModularDecoder",
+    "SystematicModular",
+    "WrapDecoder",
+    "make_exact_decoder",
+]
 
 Array = NDArray[Any]
 
@@ -45,7 +51,7 @@ class WrapDecoder(SystematicDecoder):
                 view >>= shifts[index]
 
 
-class _Modular(Decoder):
+class ModularDecoder(Decoder):
     """What decoding over GF(p) has in common."""
 
     code: ModularCode
@@ -67,7 +73,7 @@ class _Modular(Decoder):
         )
 
 
-class SystematicModular(_Modular, SystematicDecoder):
+class SystematicModular(ModularDecoder, SystematicDecoder):
     """Decode a systematic code over GF(p)."""
 
     def add(self, share: int) -> None:
@@ -76,7 +82,7 @@ class SystematicModular(_Modular, SystematicDecoder):
         super().add(share)
 
 
-class DenseModular(_Modular, DenseDecoder):
+class DenseModular(ModularDecoder, DenseDecoder):
     """Decode any other code over GF(p)."""
 
     def add(self, share: int) -> None:

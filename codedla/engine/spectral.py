@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -141,8 +140,3 @@ def _by_transforms(a: Array, b: Array, out: Array, carry_on: CarryOn) -> bool:
             width = chunk.size + short - 1
             target[left : left + width] += products[0][:width]
     return True
-
-
-def transform_roundings(length: int) -> float:
-    """Return how many roundings explain the error of a transform of this length, generously."""
-    return 8.0 + 4.0 * math.log2(max(length, 2))

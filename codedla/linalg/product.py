@@ -36,6 +36,7 @@ __all__ = [
     "reply_dtype",
     "run_product",
     "tell_losses",
+    "tell_miss",
 ]
 
 logger = logging.getLogger("codedla")
@@ -366,7 +367,7 @@ def _judge(
     report.amplification = alpha
     exact = plan.dtype.kind in "iub"
     if alpha * eps > plan.tolerance:
-        _miss(report, plan, alpha * eps)
+        tell_miss(report, plan, alpha * eps)
     if exact:
         report.error_estimate = 0.0
     elif a.facts.finite and b.facts.finite:
@@ -404,7 +405,7 @@ def _warn_of_scales(report: Report, plan: Plan, error: float, spread: float) -> 
         warnings.warn(text, CodedlaWarning, stacklevel=5)
 
 
-def _miss(report: Report, plan: Plan, reached: float) -> None:
+def tell_miss(report: Report, plan: Plan, reached: float) -> None:
     """Say that nobody was left to wait for and decoding is still less accurate than asked.
 
     Raises

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla import kernels
 from codedla.blocks import Split
 from codedla.codes.base import Code
 from codedla.codes.exact import ModularCode
@@ -24,10 +23,10 @@ from codedla.codes.locate import Located, largest_hidden, locatable, locate
 from codedla.engine import arithmetic
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import DenseDecoder
+from codedla.engine.exact_decoder import ModularDecoder
 from codedla.engine.plan import Plan, machine_epsilon
 from codedla.engine.round import Event, Outcome
 from codedla.errors import UsageError, VerificationFailed
-from codedla.galois import balance
 from codedla.linalg.operands import Checked
 
 __all__ = ["ModularSpares", "SpareDecoder", "check_spares", "make_spare_decoder"]
@@ -186,29 +185,14 @@ class SpareDecoder(DenseDecoder):
         )
 
 
-class ModularSpares(SpareDecoder):
+class ModularSpares(ModularDecoder, SpareDecoder):
     """The same over GF(p)."""
-
-    code: ModularCode
 
     def _decode(self, right: list[int]) -> None:
         # Not before: of what is no integer, residues say nothing.
         for share in right:
-            balance(self.target(share), self.code.prime)
+            self._reduce(share)
         super()._decode(right)
-
-    def _combine(
-        self,
-        weights: Array,
-        sources: Sequence[Array],
-        outputs: Sequence[Array],
-        *,
-        accumulate: bool = False,
-    ) -> None:
-        field = self.code.galois
-        kernels.combine_mod(
-            field.balanced(weights), sources, outputs, field.p, accumulate=accumulate
-        )
 
 
 def make_spare_decoder(

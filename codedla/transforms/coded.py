@@ -21,8 +21,8 @@ from codedla.engine.encoder import DenseEncoder
 from codedla.engine.plan import Plan, machine_epsilon
 from codedla.engine.report import Report
 from codedla.engine.round import Check, Operand, Pool, Progress, Round
-from codedla.errors import CodedlaWarning, UsageError, VerificationFailed
-from codedla.linalg.product import complete_report, new_report, tell_losses
+from codedla.errors import CodedlaWarning, UsageError
+from codedla.linalg.product import complete_report, new_report, tell_losses, tell_miss
 
 __all__ = [
     "VERIFY",
@@ -217,22 +217,9 @@ def run_transform(
     alpha = plan.code.amplification(collector.responders) if known is None else known
     report.amplification = alpha if eps else 1.0
     if eps and alpha * eps > plan.tolerance:
-        _miss(report, plan, alpha * eps)
+        tell_miss(report, plan, alpha * eps)
     tell_losses(report, outcome)
     return decoder.output, report
-
-
-def _miss(report: Report, plan: Plan, reached: float) -> None:
-    text = (
-        f"decoding from these replies may err by {reached:.1e}, above the tolerance "
-        f"{plan.tolerance:.1e}, and there were no more to wait for"
-    )
-    if plan.dtype.kind in "iub":
-        raise VerificationFailed(
-            f"integers could be rounded wrongly: {text}; use code='replication' or more workers"
-        )
-    report.warnings.append(text)
-    warnings.warn(text, CodedlaWarning, stacklevel=5)
 
 
 def chunked_dot(rows: Array, weights: Array) -> Array:
