@@ -205,9 +205,8 @@ class Field:
         elif array.dtype.kind == "b" or array.dtype.itemsize < 8:
             # Narrow types cannot hold p itself.
             array = array.astype(np.int64)
-        residues = (array % self.p).astype(np.int64)
-        # NumPy gives a scalar for 0-d input.
-        return np.asarray(residues)
+        # NumPy gives a scalar for 0-d input, of objects one of Python's integers.
+        return np.asarray(array % self.p).astype(np.int64)
 
     def balanced(self, values: ArrayLike) -> Floats:
         """Return balanced residues ``-p/2 < x < p/2`` as float64, ready for the BLAS."""

@@ -28,7 +28,7 @@ from codedla.errors import CodedlaWarning, UsageError
 from codedla.galois import crt
 from codedla.linalg.masks import draw_masks
 from codedla.linalg.merge import merge_reports, shifted
-from codedla.linalg.operands import as_array
+from codedla.linalg.operands import COMBINATION_GROWTH, as_array
 from codedla.linalg.polynomial import Trace, over_field, over_reals, trace
 from codedla.linalg.product import complete_report, new_report, tell_losses
 from codedla.linalg.spares import ModularSpares, SpareDecoder
@@ -163,6 +163,12 @@ def batch_matmul(
         As in :func:`lagrange_map`.
     """
     batches = [_batch(As, "As"), _batch(Bs, "Bs")]
+    (rows, inner), (due, cols) = (batch.shape[1:] for batch in batches)
+    if inner != due:
+        raise UsageError(
+            f"As must have as many columns as Bs have rows; got {rows} x {inner} and "
+            f"{due} x {cols}; transpose one"
+        )
     job = _Job(operator.matmul, batches, pool, 2, colluders, stragglers, errors, timeout, progress)
     results, report = job.run()
     return (results, report) if return_report else results
@@ -209,6 +215,8 @@ class _Job:
                 "constants of a function of integers must be integers; got floating-point ones; "
                 "convert them, or the blocks to float64"
             )
+        if self.real:
+            self._check_sizes()
         least = self.result.degree
         self.degree = least if degree is None else whole_number(degree, "degree", least=1)
         if self.degree < least:
@@ -216,6 +224,19 @@ class _Job:
                 f"the degree must not be below that of f, {least}; got {degree}; leave it out"
             )
         self.code = self._code(hidden, stragglers)
+
+    def _check_sizes(self) -> None:
+        """Raise UsageError where combinations of blocks, or functions of them, could overflow."""
+        sizes = [float(np.abs(batch).max(initial=0)) for batch in self.batches]
+        largest = max(*sizes, self.result.largest)
+        growth = COMBINATION_GROWTH ** min(self.result.degree, 70)
+        ceiling = float(np.finfo(np.float64).max) / growth
+        if not largest < ceiling:
+            raise UsageError(
+                f"results must be far from overflow, below {ceiling:.0e} at degree "
+                f"{self.result.degree}, because blocks are mixed; got up to {largest:.1e}; scale "
+                "the blocks down, or use integers"
+            )
 
     def _code(self, hidden: int, stragglers: int | None) -> Code:
         """Choose the code, on no more workers than are asked for."""

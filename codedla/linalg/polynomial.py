@@ -2,7 +2,8 @@
 
 A function built from ``+ - * @ **`` and ``.T`` works on arrays, on :class:`Residues` (exactly,
 modulo a prime) and on :class:`Trace`, which finds its degree, the shape of its result and how large
-that can be, with nothing computed.
+that can be, with nothing computed. What would mean something else on one of the three, such as a
+comparison or a NumPy function, is refused by the trace.
 """
 
 from __future__ import annotations
@@ -21,8 +22,28 @@ __all__ = ["Residues", "Trace", "over_field", "over_reals", "trace"]
 
 Array = NDArray[Any]
 
+MOST_POWER = 100_000
+"""Larger exponents would need as many workers."""
 
-class Residues:
+
+class _Symbol:
+    """Stands for a matrix; whatever is not defined for it is refused rather than guessed."""
+
+    # Arrays on the left leave the operation to the right.
+    __array_ufunc__ = None
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("that is not one of + - * @ ** and .T, or works in place (as += does)")
+
+    # Else NumPy would take this for a number, and call the product of two of them a matrix's.
+    __array__ = __array_function__ = _refuse
+    # Else all of these have a meaning that has nothing to do with the entries.
+    __bool__ = __eq__ = __ne__ = __hash__ = _refuse
+    # Of arrays these change what other names and views see.
+    __iadd__ = __isub__ = __imul__ = __imatmul__ = __ipow__ = _refuse
+
+
+class Residues(_Symbol):
     """A matrix modulo a prime that behaves like an array of integers.
 
     Parameters
@@ -30,9 +51,6 @@ class Residues:
     field : Field
     values : array_like of int
     """
-
-    # Arrays on the left leave the operation to the right.
-    __array_ufunc__ = None
 
     def __init__(self, field: Field, values: Any) -> None:
         self.field, self.values = field, field.reduce(values)
@@ -83,7 +101,7 @@ class Residues:
         return Residues(self.field, self.field.power(self.values, exponent))
 
 
-class Trace:
+class Trace(_Symbol):
     """A matrix of which only shape, degree in the data and largest entry are known.
 
     Parameters
@@ -93,8 +111,6 @@ class Trace:
     largest : int or float
         No entry is larger in magnitude.
     """
-
-    __array_ufunc__ = None
 
     def __init__(self, shape: tuple[int, ...], degree: int, largest: Any) -> None:
         self.shape, self.degree, self.largest = shape, degree, largest
@@ -130,6 +146,8 @@ class Trace:
         count = operator.index(exponent)
         if count < 0:
             raise TypeError("only powers from 0 on are polynomials")
+        if count > MOST_POWER:
+            raise TypeError(f"powers can be up to {MOST_POWER}")
         return Trace(self.shape, count * self.degree, self.largest**count)
 
 
@@ -144,9 +162,14 @@ def _as_trace(value: Any) -> Trace:
     """Return a constant of the function as a trace of degree 0."""
     if isinstance(value, Trace):
         return value
+    if isinstance(value, int):
+        # One of Python's may be larger than any of NumPy's.
+        return Trace((), 0, abs(value))
     array = np.asarray(value)
-    if array.dtype.kind not in "iubf":
-        raise TypeError(f"constants must be real numbers, not {array.dtype}")
+    if array.dtype.kind not in "iubf" or array.size == 0:
+        raise TypeError(f"constants must be real numbers, not {array.dtype} of {array.shape}")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise TypeError("constants must be finite, not NaN or Inf")
     whole = array.dtype.kind in "iub"
     largest = max(int(array.max()), -int(array.min())) if whole else float(np.abs(array).max())
     return Trace(array.shape, 0, largest)
@@ -162,13 +185,21 @@ def trace(function: Callable[..., Any], operands: list[Trace]) -> Trace:
     """
     try:
         found = function(*operands)
-    except (TypeError, AttributeError, ValueError, IndexError) as error:
+    except OverflowError as error:
+        raise UsageError(
+            f"a function's results must be far from overflow of float64; got {function!r} of "
+            "blocks this large; scale them down, or use integers"
+        ) from error
+    except Exception as error:
+        text = " ".join(str(error).split())
         raise UsageError(
             "a function must be a polynomial built from + - * @ ** and .T on matrices; got "
-            f"{function!r}: {error}; write it with these"
+            f"{function!r}: {type(error).__name__}: {text}; write it with these"
         ) from error
     if not isinstance(found, Trace) or len(found.shape) != 2 or found.degree < 1:
-        what = f"of shape {found.shape}" if isinstance(found, Trace) else repr(found)
+        what = type(found).__name__
+        if isinstance(found, Trace):
+            what = f"shape {found.shape} and degree {found.degree}"
         raise UsageError(
             f"a function must return a matrix that depends on its arguments; got {what}; give "
             "the result two dimensions"

@@ -139,8 +139,65 @@ def test_what_is_refused():
                 codedla.lagrange_map(f, blocks, pool=pool, **options)
         with pytest.raises(UsageError, match="as many blocks"):
             codedla.batch_matmul(X, X[:1], pool=pool)
+        with pytest.raises(UsageError, match=r"as many columns.*got 3 x 2 and 3 x 3"):
+            codedla.batch_matmul(X[:, :, :2], X, pool=pool)
     with pytest.raises(UsageError, match="worker ranks get None"):
         codedla.batch_matmul(X, X, pool=None)
+
+
+def in_place(X):
+    X += 1
+    return X
+
+
+@pytest.mark.parametrize("real", [False, True])
+@pytest.mark.parametrize(
+    "f",
+    [
+        # NumPy would take what stands for a matrix for a number.
+        lambda X: np.dot(X, X),
+        lambda X: np.inner(X, X),
+        lambda X: np.kron(X, X),
+        lambda X: np.asarray(X) * 2,
+        lambda X: np.transpose(X),
+        # Python has an answer to these for any object.
+        lambda X: X + (X == 0),
+        lambda X: X * (X != X.T),
+        lambda X: X if X else -X,
+        lambda X: X * (hash(X) % 3),
+        # Other names of the same array would change with it.
+        in_place,
+        # A constant without a meaning, a power without an end, an error of its own.
+        lambda X: X + np.zeros((0, 3), int),
+        lambda X: X**10**9,
+        lambda X: X * {}["scale"],
+        lambda X: X * (1 // 0),
+    ],
+)
+def test_what_is_no_polynomial_is_refused_before_anybody_computes(f, real):
+    def nobody_asked(done, needed, total):
+        raise AssertionError("a worker has computed")
+
+    X = blocks_of(2, 1, 9, real=real)[0]
+    with (
+        codedla.SerialPool(9) as pool,
+        pytest.raises(UsageError, match="polynomial built from") as caught,
+    ):
+        codedla.lagrange_map(f, X, pool=pool, progress=nobody_asked)
+    assert "\n" not in str(caught.value)
+
+
+def test_constants_and_sizes():
+    X = blocks_of(2, 1, 9)[0]
+    with codedla.SerialPool(9) as pool:
+        large = codedla.lagrange_map(lambda X: X * 2**70 - 2**65, X, pool=pool)
+        for constant in (np.nan, np.inf):
+            with pytest.raises(UsageError, match="constants must be finite"):
+                codedla.lagrange_map(lambda X: X + constant, X / 2, pool=pool)  # noqa: B023
+        for f in (lambda X: X @ X, lambda X: X**2, lambda X: X * 1e150):
+            with pytest.raises(UsageError, match="far from overflow"):
+                codedla.lagrange_map(f, X * 1e160, pool=pool)
+    assert np.array_equal(large, X.astype(object) * 2**70 - 2**65)
 
 
 def test_residues_compute_as_integers_do():
