@@ -507,7 +507,8 @@ class Modular(Projected):
     def accumulate(self, held: NDArray[np.intp], u: int, piece: Array, rows: slice) -> None:
         """Add one block's part, for the products that hold it."""
         weighted = self.products_a[held, u, None] * self.coefficients[held]
-        cut = piece.reshape(piece.shape[0], -1, MODULAR_COLUMNS)
+        # In full: a block without rows leaves nothing to find a length from.
+        cut = piece.reshape(len(piece), piece.shape[1] // MODULAR_COLUMNS, MODULAR_COLUMNS)
         self._sum_up(self.expected, held, rows, np.einsum("wz,rzc->wrc", weighted, cut))
 
     def agrees(self, share: int, reply: Array) -> bool:

@@ -264,3 +264,23 @@ def test_a_wrong_worker_is_found_and_done_without(rng, code):
             )
         assert np.array_equal(C, A.astype(np.int64) @ B)
         assert report.wrong == [liar + 1] and report.verified == "locate"
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i8"])
+@pytest.mark.parametrize("code", ["replication", "base3", "galois"])
+def test_empty_blocks_of_sparse_operands_are_checked(rng, code, dtype):
+    # Two rows in three blocks; as int64 the product wraps around.
+    A = integers(rng, (2, 50), dtype, np.iinfo(dtype).max)
+    B = integers(rng, (50, 2), dtype, 100)
+    with pool(6) as workers:
+        C, report = codedla.matmul(
+            sp.csr_array(A),
+            B,
+            pool=workers,
+            code=code,
+            blocks=(3, 1),
+            tolerate=1,
+            verify="locate",
+            return_report=True,
+        )
+    assert np.array_equal(C, A @ B) and report.verified == "locate" and not report.wrong
