@@ -119,6 +119,8 @@ class Code(abc.ABC):
         self.n_workers = operator.index(n_workers)
         self.blocks = grid
         self.nodes = limits.checked_nodes(type(self), nodes)
+        if self.nodes is not None:
+            self.field = "complex" if self.nodes == "unity" else "real"
         limits.check_grid(type(self), self.n_workers, grid)
         self.grid = self.refine(grid)
         self.active = self.active_workers(self.n_workers, grid)

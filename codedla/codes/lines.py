@@ -1,18 +1,19 @@
-"""Short systematic codes, of which codes in two dimensions are made: rows, columns, groups."""
+"""Codes in two dimensions: short systematic codes of rows and columns, or of groups."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codedla.blocks import Grid
+from codedla.codes.base import Code
 from codedla.codes.rows import trigonometric_parity
 from codedla.codes.solve import Parity
 
-__all__ = ["Line", "best_shape"]
+__all__ = ["Line", "LinesCode", "best_shape"]
 
 
 class Line:
@@ -73,3 +74,33 @@ def best_shape(n_workers: int, grid: Grid) -> tuple[int, int] | None:
         return spare[0] * spare[1], rows * columns, min(spare)
 
     return max(shapes, key=rank, default=None)
+
+
+class LinesCode(Code):
+    """Workers in a grid (or in groups), a code along each of its two dimensions.
+
+    With ``r`` and ``c`` parities any ``(r + 1)(c + 1) - 1`` losses are survived: the least pattern
+    that is not is a rectangle with more losses than parities in every row and column.
+    """
+
+    local_decoding = True
+
+    @classmethod
+    def survives(cls, n_workers: int, grid: Grid) -> int:
+        """Return ``(r + 1)(c + 1) - 1`` of the best grid of workers."""
+        shape = best_shape(n_workers, grid)
+        if shape is None:
+            return n_workers - grid.outputs
+        return (shape[0] - grid.m + 1) * (shape[1] - grid.n + 1) - 1
+
+    @classmethod
+    def active_workers(cls, n_workers: int, grid: Grid) -> int:
+        """Return the size of the grid of workers."""
+        rows, columns = best_shape(n_workers, grid) or (1, n_workers)
+        return rows * columns
+
+    @cached_property
+    def lines(self) -> tuple[Line, Line]:
+        """The codes of the blocks of ``A`` (a grid column) and of those of ``B`` (a grid row)."""
+        rows, columns = best_shape(self.n_workers, self.grid) or (self.grid.m, self.grid.n)
+        return Line(self.grid.m, rows), Line(self.grid.n, columns)

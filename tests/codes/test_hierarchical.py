@@ -15,7 +15,7 @@ from codedla.errors import NotDecodable
 @pytest.mark.parametrize(("workers", "grid"), [(9, (2, 1, 2)), (8, (1, 1, 3)), (10, (4, 1, 1))])
 def test_decodable_is_enough_groups_with_enough_replies(workers, grid) -> None:
     code = get("hierarchical")(workers, Grid(*grid))
-    groups, size = (line.size for line in code._lines)
+    groups, size = (line.size for line in code.lines)
     assert groups * size == code.active
     for count in range(workers + 1):
         for survivors in itertools.combinations(range(workers), count):
@@ -27,7 +27,7 @@ def test_decodable_is_enough_groups_with_enough_replies(workers, grid) -> None:
 
 def test_groups_are_neighbours() -> None:
     code = get("hierarchical")(12, Grid(2, 1, 3))
-    assert [line.size for line in code._lines] == [3, 4]
+    assert [line.size for line in code.lines] == [3, 4]
     assert all(
         np.array_equal(code.generator_a[w], code.generator_a[4 * (w // 4)]) for w in range(12)
     )

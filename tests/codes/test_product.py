@@ -14,8 +14,8 @@ from codedla.errors import NotDecodable
 
 def cells(code) -> np.ndarray:
     """Grid position of every worker, read off the generators."""
-    rows = {tuple(row): i for i, row in enumerate(code._lines[0].generator)}
-    columns = {tuple(row): i for i, row in enumerate(code._lines[1].generator)}
+    rows = {tuple(row): i for i, row in enumerate(code.lines[0].generator)}
+    columns = {tuple(row): i for i, row in enumerate(code.lines[1].generator)}
     return np.array(
         [
             (rows[tuple(a)], columns[tuple(b)])

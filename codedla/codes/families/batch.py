@@ -33,48 +33,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla import nodes as points
-from codedla.blocks import Grid
-from codedla.codes.base import Code
 from codedla.codes.draws import orthonormal_columns
+from codedla.codes.parts import PartsCode
 from codedla.codes.registry import register
 from codedla.codes.rows import scaled_rows
 
 __all__ = ["Batch"]
 
-_PARTS = 4
-
 
 @register
-class Batch(Code):
+class Batch(PartsCode):
     """An MDS code over the parts of all workers' shares."""
 
     name = "batch"
-    operation = "matvec"
-    splits = ("m",)
     threshold_formula = "4k of the 4N replies"
-    field = "real"
-    load = _PARTS
     citation = "Wang, Xie, Lu, Wan, Fu, arXiv:1912.12559"
     weakness = (
         "decodes all blocks even when nobody is late; rare sets of replies lose 5 digits at k=20 "
         "with 4 losses"
     )
     node_choices = ("trig", "random")
-
-    @classmethod
-    def refine(cls, blocks: Grid) -> Grid:
-        """Cut every block into the parts of a share."""
-        return Grid(_PARTS * blocks.m, 1, 1)
-
-    @classmethod
-    def needs(cls, grid: Grid) -> int:
-        """Return the number of parts."""
-        return _PARTS * grid.m
-
-    @classmethod
-    def survives(cls, n_workers: int, grid: Grid) -> int:
-        """Return how many workers there are beyond ``k``."""
-        return n_workers - grid.m
 
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
         shares, parts = self.n_shares, self.grid.m

@@ -57,10 +57,6 @@ class Entangled(Code):
     )
     node_choices = ("unity", "chebyshev", "equispaced")
 
-    def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
-        super().__init__(n_workers, grid, nodes=nodes)
-        self.field = "complex" if self.nodes == "unity" else "real"
-
     @classmethod
     def needs(cls, grid: Grid) -> int:
         """Return ``p m n + p - 1``, the number of coefficients of the product polynomial."""

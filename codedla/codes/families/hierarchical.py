@@ -31,54 +31,30 @@ Park, Lee, Sohn, Suh, Moon, "Hierarchical coding for distributed computing", ISI
 from __future__ import annotations
 
 from collections.abc import Collection
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.blocks import Grid
-from codedla.codes.base import Code
-from codedla.codes.lines import Line, best_shape
+from codedla.codes.lines import LinesCode
 from codedla.codes.registry import register
 
 __all__ = ["Hierarchical"]
 
 
 @register
-class Hierarchical(Code):
+class Hierarchical(LinesCode):
     """Columns of B coded within groups of workers, rows of A over the groups."""
 
     name = "hierarchical"
     operation = "matmul"
     threshold_formula = "g*q - (g-m+1)*(q-n+1) + 1, or any n workers of each of any m groups"
     field = "real"
-    local_decoding = True
     citation = "Park, Lee, Sohn, Suh, Moon, ISIT 2018"
     weakness = "a group short of one reply is lost; product decodes whatever this does, and more"
 
-    @classmethod
-    def survives(cls, n_workers: int, grid: Grid) -> int:
-        """Return ``(g - m + 1)(q - n + 1) - 1`` of the best groups."""
-        shape = best_shape(n_workers, grid)
-        if shape is None:
-            return n_workers - grid.outputs
-        return (shape[0] - grid.m + 1) * (shape[1] - grid.n + 1) - 1
-
-    @classmethod
-    def active_workers(cls, n_workers: int, grid: Grid) -> int:
-        """Return the number of workers in groups."""
-        groups, size = best_shape(n_workers, grid) or (1, n_workers)
-        return groups * size
-
-    @cached_property
-    def _lines(self) -> tuple[Line, Line]:
-        """The code over groups and the code within a group."""
-        groups, size = best_shape(self.n_workers, self.grid) or (self.grid.m, self.grid.n)
-        return Line(self.grid.m, groups), Line(self.grid.n, size)
-
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        outer, inner = self._lines
+        outer, inner = self.lines
         a, b = np.zeros((self.n_workers, self.grid.m)), np.zeros((self.n_workers, self.grid.n))
         a[: self.active] = np.repeat(outer.generator, inner.size, axis=0)
         b[: self.active] = np.tile(inner.generator, (outer.size, 1))
@@ -86,7 +62,7 @@ class Hierarchical(Code):
 
     def _replied(self, responders: Collection[int]) -> NDArray[np.bool_]:
         """Which workers replied, (groups, size of a group)."""
-        outer, inner = self._lines
+        outer, inner = self.lines
         replied = np.zeros(self.active, dtype=bool)
         replied[[w for w in responders if w < self.active]] = True
         return replied.reshape(outer.size, inner.size)
@@ -97,7 +73,7 @@ class Hierarchical(Code):
         return bool(complete.sum() >= self.grid.m)
 
     def _weights(self, survivors: tuple[int, ...]) -> NDArray[Any]:
-        outer, inner = self._lines
+        outer, inner = self.lines
         replied = self._replied(survivors)
         complete = replied.sum(axis=1) >= self.grid.n
         holders = [column for column, w in enumerate(survivors) if w < self.active]
@@ -113,7 +89,7 @@ class Hierarchical(Code):
     @property
     def suffices(self) -> str:
         """Which replies suffice, in words."""
-        outer, inner = self._lines
+        outer, inner = self.lines
         return (
             f"any {self.threshold} of {self.active} workers, or any {self.grid.n} of the "
             f"{inner.size} workers in each of any {self.grid.m} of {outer.size} groups"

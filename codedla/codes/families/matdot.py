@@ -59,10 +59,6 @@ class MatDot(Code):
     )
     node_choices = ("chebyshev", "unity", "equispaced")
 
-    def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
-        super().__init__(n_workers, grid, nodes=nodes)
-        self.field = "complex" if self.nodes == "unity" else "real"
-
     @classmethod
     def needs(cls, grid: Grid) -> int:
         """Return ``2 p - 1``, the number of coefficients of the product polynomial."""

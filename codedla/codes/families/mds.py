@@ -57,6 +57,7 @@ class MDS(Code):
     operation = "matvec"
     splits = ("m",)
     threshold_formula = "k"
+    field = "real"
     systematic = True
     citation = "Lee et al., IEEE Trans. Inf. Theory 64 (2018)"
     purpose = "one operand is coded, the other goes to everybody"
@@ -69,7 +70,6 @@ class MDS(Code):
     def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
         super().__init__(n_workers, grid, nodes=nodes)
         self.systematic = self.nodes == "trig"
-        self.field = "complex" if self.nodes == "unity" else "real"
         self.integral = self.systematic and self.tolerates <= 1
 
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:

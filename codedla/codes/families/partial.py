@@ -33,45 +33,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.blocks import Grid
-from codedla.codes.base import Code
 from codedla.codes.draws import orthonormal_columns
+from codedla.codes.parts import PartsCode
 from codedla.codes.registry import register
 from codedla.codes.rows import scaled_rows
 
 __all__ = ["Partial"]
 
-_PARTS = 4
-
 
 @register
-class Partial(Code):
+class Partial(PartsCode):
     """All plain parts, and random sums of them for whoever is quick."""
 
     name = "partial"
-    operation = "matvec"
-    splits = ("m",)
     threshold_formula = "4k of the 4N replies, with probability 1"
-    field = "real"
     systematic = True
-    load = _PARTS
     citation = "Das and Ramamoorthy, IEEE Trans. Inf. Theory 68 (2022)"
     weakness = "the worst pattern is known by search only; about 4 digits are lost at k=36"
-
-    @classmethod
-    def refine(cls, blocks: Grid) -> Grid:
-        """Cut every block into the parts of a share."""
-        return Grid(_PARTS * blocks.m, 1, 1)
-
-    @classmethod
-    def needs(cls, grid: Grid) -> int:
-        """Return the number of parts."""
-        return _PARTS * grid.m
-
-    @classmethod
-    def survives(cls, n_workers: int, grid: Grid) -> int:
-        """Return how many workers there are beyond ``k``."""
-        return n_workers - grid.m
 
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
         plain = self.grid.m

@@ -56,10 +56,6 @@ class PolyDot(Code):
     )
     node_choices = ("unity", "chebyshev", "equispaced")
 
-    def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
-        super().__init__(n_workers, grid, nodes=nodes)
-        self.field = "complex" if self.nodes == "unity" else "real"
-
     @classmethod
     def needs(cls, grid: Grid) -> int:
         """Return ``m n (2 p - 1)``, the number of coefficients of the product polynomial."""

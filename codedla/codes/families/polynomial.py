@@ -29,7 +29,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla import nodes as points
-from codedla.blocks import Grid
 from codedla.codes.base import Code
 from codedla.codes.registry import register
 
@@ -53,10 +52,6 @@ class Polynomial(Code):
         "m*n=16 on"
     )
     node_choices = ("unity", "chebyshev", "equispaced")
-
-    def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
-        super().__init__(n_workers, grid, nodes=nodes)
-        self.field = "complex" if self.nodes == "unity" else "real"
 
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
         m, n = self.grid.m, self.grid.n

@@ -38,16 +38,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.blocks import Grid
-from codedla.codes.base import Code
-from codedla.codes.lines import Line, best_shape
+from codedla.codes.lines import LinesCode
 from codedla.codes.registry import register
 
 __all__ = ["ProductCode"]
 
 
 @register
-class ProductCode(Code):
+class ProductCode(LinesCode):
     """``m x n`` plain products, with parities of rows, of columns, and of both."""
 
     name = "product"
@@ -55,34 +53,13 @@ class ProductCode(Code):
     threshold_formula = "(m+r)*(n+c) - (r+1)*(c+1) + 1, or whatever peels down to m*n"
     field = "real"
     systematic = True
-    local_decoding = True
     citation = "Lee, Suh, Ramchandran, ISIT 2017"
     weakness = "survives (r+1)*(c+1) - 1 losses for certain, of (m+r)*(n+c) - m*n parity workers"
-
-    @classmethod
-    def survives(cls, n_workers: int, grid: Grid) -> int:
-        """Return ``(r + 1)(c + 1) - 1`` of the best worker grid."""
-        shape = best_shape(n_workers, grid)
-        if shape is None:
-            return n_workers - grid.outputs
-        return (shape[0] - grid.m + 1) * (shape[1] - grid.n + 1) - 1
-
-    @classmethod
-    def active_workers(cls, n_workers: int, grid: Grid) -> int:
-        """Return the size of the worker grid."""
-        rows, columns = best_shape(n_workers, grid) or (1, n_workers)
-        return rows * columns
-
-    @cached_property
-    def _lines(self) -> tuple[Line, Line]:
-        """The codes of one grid column (of ``A``) and of one grid row (of ``B``)."""
-        rows, columns = best_shape(self.n_workers, self.grid) or (self.grid.m, self.grid.n)
-        return Line(self.grid.m, rows), Line(self.grid.n, columns)
 
     @cached_property
     def _cells(self) -> NDArray[np.integer]:
         """Grid row and column of every active worker: first the plain products."""
-        down, across = self._lines
+        down, across = self.lines
         i, j = (x.ravel() for x in np.indices((down.size, across.size)))
         order = np.argsort((i >= self.grid.m) | (j >= self.grid.n), kind="stable")
         cells: NDArray[np.integer] = np.stack([i, j], axis=1)[order]
@@ -90,7 +67,7 @@ class ProductCode(Code):
 
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
         factors = np.zeros((self.n_workers, self.grid.m)), np.zeros((self.n_workers, self.grid.n))
-        for factor, line, place in zip(factors, self._lines, self._cells.T, strict=True):
+        for factor, line, place in zip(factors, self.lines, self._cells.T, strict=True):
             factor[: self.active] = line.generator[place]
         return factors
 
@@ -105,7 +82,7 @@ class ProductCode(Code):
         return bool(known.all())
 
     def _known(self, responders: Collection[int]) -> NDArray[np.bool_]:
-        down, across = self._lines
+        down, across = self.lines
         known = np.zeros((down.size, across.size), dtype=bool)
         i, j = self._cells[[w for w in responders if w < self.active]].T
         known[i, j] = True
@@ -113,7 +90,7 @@ class ProductCode(Code):
 
     def _weights(self, survivors: tuple[int, ...]) -> NDArray[Any]:
         m, n = self.grid.m, self.grid.n
-        down, across = self._lines
+        down, across = self.lines
         holders = [column for column, w in enumerate(survivors) if w < self.active]
         known = self._known(survivors)
         # What each cell is made of; rows of cells not yet known are zero.
@@ -131,7 +108,7 @@ class ProductCode(Code):
     @property
     def suffices(self) -> str:
         """Which replies suffice, in words."""
-        down, across = self._lines
+        down, across = self.lines
         return (
             f"any {self.threshold} of {self.active} workers, or a pattern of the "
             f"{down.size} x {across.size} grid that rows of {self.grid.n} and columns of "

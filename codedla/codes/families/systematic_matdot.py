@@ -58,10 +58,6 @@ class SystematicMatDot(Code):
     )
     node_choices = ("chebyshev", "unity")
 
-    def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:
-        super().__init__(n_workers, grid, nodes=nodes)
-        self.field = "complex" if self.nodes == "unity" else "real"
-
     @classmethod
     def needs(cls, grid: Grid) -> int:
         """Return ``p``: the plain workers suffice."""
