@@ -15,8 +15,9 @@ a few numbers first, by random left and right vectors nobody could foresee:
   up to ``A`` replies is tried. While no more than ``A`` are wrong, no honest worker is accused.
 * **Over the reals** syndromes are not zero but as small as rounding explains. Rows of ``G`` are
   scaled to equal noise and the checks are orthonormal, so that nothing amplifies it; every set of
-  up to ``A`` replies is tried, smallest first. An error that rounding nearly explains, or checks
-  that are nearly dependent, may leave several sets: then nobody is named.
+  up to ``A`` replies is tried, smallest first, and what is left is looked at again: rounding in
+  huge errors may have hidden small ones. An error that rounding nearly explains, or checks that
+  are nearly dependent, may leave several sets: then nobody is named.
 
 References
 ----------
@@ -394,10 +395,28 @@ def _over_reals(
             for part in parts
         ]
     )
-    checks, norms = _orthonormal_checks(code, shares)
+    groups = np.arange(len(parts)).reshape(len(shares), -1)
     if noise is None:
-        eps = float(np.finfo(replies[0].dtype).eps)
+        eps, norms = float(np.finfo(replies[0].dtype).eps), _norms(code, shares)
         noise = 64 * eps * float(np.median([np.linalg.norm(p) for p in parts] / norms))
+    wrong: list[int] = []
+    while True:
+        # Beside errors that are far too large small ones look like rounding: look again without.
+        kept = [place for place in range(len(shares)) if place not in wrong]
+        several = symbols[groups[kept].ravel()]
+        found = _explanation(code, [shares[i] for i in kept], several, noise, most - len(wrong))
+        if found is None:
+            return None
+        if not found:
+            return tuple(sorted(wrong))
+        wrong += [kept[place] for place in found]
+
+
+def _explanation(
+    code: Code, shares: list[int], symbols: Matrix, noise: float, most: int
+) -> tuple[int, ...] | None:
+    """Return the smallest set of places whose errors, and rounding, explain the syndromes."""
+    checks, norms = _orthonormal_checks(code, shares)
     syndromes = checks @ (symbols / norms[:, None])
     # The checks themselves are rounded, which matters beside a reply that is far too large.
     own = 4 * float(np.finfo(np.float64).eps) * float(np.abs(symbols / norms[:, None]).max())
@@ -406,7 +425,7 @@ def _over_reals(
         return ()
     if most == 0:
         return None
-    groups = np.arange(len(parts)).reshape(len(shares), -1)
+    groups = np.arange(len(symbols)).reshape(len(shares), -1)
 
     def explained(sets: NDArray[np.intp]) -> NDArray[np.bool_]:
         columns = checks.T[groups[sets].reshape(len(sets), -1)].transpose(0, 2, 1)
@@ -417,11 +436,16 @@ def _over_reals(
     return _only_set(len(shares), most, explained)
 
 
+def _norms(code: Code, shares: list[int]) -> NDArray[np.float64]:
+    """Return the sizes of the rows of these shares, 1 of rows of zeros."""
+    norms = code.norms[_rows_of(code, shares)]
+    return np.where(norms > 0, norms, 1.0)
+
+
 def _orthonormal_checks(code: Code, shares: list[int]) -> tuple[Matrix, NDArray[np.float64]]:
     """Return orthonormal checks of replies scaled to equal noise, and what they are divided by."""
-    rows = _rows_of(code, shares)
-    norms = np.where(code.norms[rows] > 0, code.norms[rows], 1.0)
-    generator = code.generator[rows] / norms[:, None]
+    norms = _norms(code, shares)
+    generator = code.generator[_rows_of(code, shares)] / norms[:, None]
     q, _ = np.linalg.qr(generator, mode="complete")
     return q[:, generator.shape[1] :].conj().T, norms
 

@@ -117,6 +117,20 @@ def test_wrong_replies_are_named_over_the_reals(case, size):
             assert locate(code, range(workers), replies, rng=rng) == Located(liars, True)
 
 
+@pytest.mark.parametrize("huge", [1e6, 1e12, 1e20])
+@pytest.mark.parametrize("case", REAL[:-1], ids=lambda c: f"{c[0]}-{c[1]}")
+def test_a_small_error_is_not_drowned_by_a_huge_one(case, huge):
+    name, workers, grid = case
+    code = get(name)(workers, grid)
+    rng = np.random.default_rng([17, workers])
+    for liar, other in ((0, 2), (workers - 1, 3)):
+        replies = codeword(code, rng)
+        replies[liar] += huge * rng.standard_normal(SHAPE)
+        replies[other, 0, 1] += 1e-3
+        expected = Located(tuple(sorted((liar, other))), True)
+        assert locate(code, range(workers), list(replies), rng=rng, noise=1e-14) == expected
+
+
 def test_bounds_name_impossible_replies_without_any_spare():
     code = get("mds")(6, Grid(4, 1, 1))
     rng = np.random.default_rng(5)
