@@ -40,7 +40,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -48,18 +48,13 @@ from numpy.typing import NDArray
 
 from codedla.blocks import Grid
 from codedla.codes.cache import Recent
-from codedla.codes.private import PrivateCode, reveals, singular_sets
+from codedla.codes.degrees import degree_table, hiding_points, product_degrees
+from codedla.codes.private import PrivateCode
 from codedla.codes.registry import register
-from codedla.errors import UsageError
-from codedla.galois import Field
 
-__all__ = ["Gasp", "degree_table"]
+__all__ = ["Gasp"]
 
-DRAWS = 60
-"""Drawn points that are tried; a set of workers is singular with probability about ``1/q``."""
 _REMEMBERED = 1024  # ranks of sets of replies
-MOST_SETS = 4000
-"""Sets of lost workers that are tried of each draw: all, or a sample of them."""
 
 
 @register
@@ -78,7 +73,7 @@ class Gasp(PrivateCode):
     @classmethod
     def needs(cls, grid: Grid) -> int:
         """Return the number of different degrees of the product polynomial."""
-        return len(_sums(*degree_table(grid.m, grid.n, cls.colluders)))
+        return len(product_degrees(*degree_table(grid.m, grid.n, cls.colluders)))
 
     def smallest_prime(self) -> int:
         """Return a bound below which no points can be found."""
@@ -92,7 +87,7 @@ class Gasp(PrivateCode):
     @cached_property
     def points(self) -> NDArray[np.int64]:
         """Where the workers evaluate."""
-        return _points(self.n_workers, self.grid.m, self.grid.n, self.colluders, self.prime)
+        return hiding_points(self.n_workers, self.grid.m, self.grid.n, self.colluders, self.prime)
 
     def decodable(self, responders: Collection[int]) -> bool:
         """Tell whether these replies determine the product: by the rank of their rows."""
@@ -115,71 +110,10 @@ class Gasp(PrivateCode):
 
     def _unknowns(self) -> tuple[NDArray[Any], NDArray[Any]]:
         a, b = self.degrees
-        unknowns = _sums(a, b)
+        unknowns = product_degrees(a, b)
         place = {degree: column for column, degree in enumerate(unknowns)}
         m, n = self.grid.m, self.grid.n
         wanted = np.zeros((m * n, len(unknowns)), dtype=np.int64)
         for i, j in itertools.product(range(m), range(n)):
             wanted[i * n + j, place[a[i] + b[j]]] = 1
         return self.galois.vandermonde(self.points, unknowns), wanted
-
-
-@lru_cache(maxsize=4096)
-def degree_table(m: int, n: int, colluders: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the degrees of A's blocks and masks, and of B's, with the fewest different sums."""
-    tables = []
-    for rows, cols, swapped in ((m, n, False), (n, m, True)):
-        start = rows * cols
-        b = [*range(0, start, rows), *range(start, start + colluders)]
-        for run in range(1, max(1, min(rows, colluders)) + 1):
-            a = [*range(rows), *(start + t % run + rows * (t // run) for t in range(colluders))]
-            table = (tuple(b), tuple(a)) if swapped else (tuple(a), tuple(b))
-            # Of equal tables those whose masks are Vandermonde matrices come first.
-            proved = run in (1, min(rows, colluders))
-            tables.append((len(_sums(*table)), not proved, swapped, run, table))
-    return min(tables)[-1]
-
-
-def _sums(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the different degrees of the product."""
-    return tuple(sorted({i + j for i in a for j in b}))
-
-
-@lru_cache(maxsize=256)
-def _points(workers: int, m: int, n: int, colluders: int, prime: int) -> NDArray[np.int64]:
-    """Draw points at which any ``K`` workers decode, and no ``T`` see anything.
-
-    Raises
-    ------
-    UsageError
-        None were found: the field is too small.
-    """
-    field = Field(prime)
-    a, b = degree_table(m, n, colluders)
-    degrees = _sums(a, b)
-    rng = np.random.default_rng([workers, m, n, colluders, prime])
-    for _ in range(DRAWS):
-        # Not 0, where masks vanish.
-        points = rng.choice(prime - 1, workers, replace=False) + 1
-        hidden = [field.vandermonde(points, part[blocks:]) for part, blocks in ((a, m), (b, n))]
-        if any(
-            not _proved(points, part[blocks:], field) and reveals(masks, prime) is not None
-            for masks, (part, blocks) in zip(hidden, ((a, m), (b, n)), strict=True)
-        ):
-            continue
-        if not singular_sets(field.vandermonde(points, degrees), prime, MOST_SETS):
-            points.setflags(write=False)
-            return points
-    raise UsageError(
-        f"code gasp found no {workers} points for blocks {m}x1x{n} and T={colluders} modulo "
-        f"{prime}; use a larger prime, or fewer workers"
-    )
-
-
-def _proved(points: NDArray[np.int64], degrees: tuple[int, ...], field: Field) -> bool:
-    """Tell whether masks of these degrees are Vandermonde matrices on different points."""
-    steps = set(np.diff(degrees).tolist())
-    if len(steps) > 1:
-        return False
-    step = steps.pop() if steps else 1
-    return np.unique(field.power(points, step)).size == points.size
