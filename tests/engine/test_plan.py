@@ -186,7 +186,7 @@ def test_auto_tolerates_what_the_user_or_the_default_says(workers):
         ({"plain_only": True, "tolerate": 0}, "uncoded"),
         ({"exact_integers": True, "tolerate": 1}, "khatri-rao"),
         ({"exact_integers": True, "tolerate": 2}, "replication"),
-        ({"workers": 60, "tolerate": 8, "tolerance": 1e-15}, "replication"),
+        ({"workers": 30, "tolerate": 5, "tolerance": 1e-15}, "replication"),
     ],
 )
 def test_auto(options, name):
