@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import anchors
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from tests.benchmark_runs import run_benchmark
 
 
 def test_the_benchmark_runs_as_users_run_it(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "anchors.py"), "--quick", "--json", "out.json"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(BENCHMARKS.parent), "PATH": ""},
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 not as published" in done.stdout
-    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
-    assert {row["sets"] for row in rows} == {465, 816}
+    printed, document = run_benchmark("anchors.py", tmp_path, "--quick")
+    assert "0 not as published" in printed
+    assert {row["sets"] for row in document["rows"]} == {465, 816}
 
 
 @pytest.mark.parametrize("code", ["trig-frame", "khatri-rao"])

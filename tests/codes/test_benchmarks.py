@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import _common
@@ -16,24 +14,14 @@ import pytest
 
 from codedla.blocks import Grid
 from codedla.codes import available, get
-
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from tests.benchmark_runs import run_benchmark
 
 
 def test_accuracy_runs_and_keeps_its_promises(tmp_path: Path) -> None:
-    command = [sys.executable, str(BENCHMARKS / "accuracy.py"), "--quick", "--json", "out.json"]
-    done = subprocess.run(
-        [*command, "--code", "khatri-rao", "uncoded", "galois"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(BENCHMARKS.parent), "PATH": ""},
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 broken promises" in done.stdout
-    assert "nothing to measure: galois" in done.stdout
-    document = json.loads((tmp_path / "out.json").read_text())
+    options = ["--quick", "--code", "khatri-rao", "uncoded", "galois"]
+    printed, document = run_benchmark("accuracy.py", tmp_path, *options)
+    assert "0 broken promises" in printed
+    assert "nothing to measure: galois" in printed
     assert document["machine"]["cores"] >= 1 and "numpy" in document["machine"]["versions"]
     worst = [row for row in document["rows"] if row["k"] == 64 and row["s"] == 2]
     assert {row["dtype"] for row in worst} == {"float64", "float32"}

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from tests.benchmark_runs import run_benchmark
 
 
 def test_liars_are_named_and_nobody_else(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "verify.py"), "--quick", "--json", "out.json"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(BENCHMARKS.parent), "PATH": ""},
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 wrong results, 0 honest workers accused" in done.stdout
-    document = json.loads((tmp_path / "out.json").read_text())
+    printed, document = run_benchmark("verify.py", tmp_path, "--quick")
+    assert "0 wrong results, 0 honest workers accused" in printed
     assert {row["code"] for row in document["cost"]} == {"khatri-rao", "mds", "polynomial"}
     assert all(row["to_product"] > 0 for row in document["cost"])
     for row in document["liars"]:
@@ -31,16 +19,7 @@ def test_liars_are_named_and_nobody_else(tmp_path: Path) -> None:
 
 
 def test_integer_products_are_numpys(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, str(BENCHMARKS / "integers.py"), "--quick", "--json", "out.json"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(BENCHMARKS.parent), "PATH": ""},
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    document = json.loads((tmp_path / "out.json").read_text())
+    _, document = run_benchmark("integers.py", tmp_path, "--quick")
     rows = document["products"]
     assert sum(row["products"] for row in rows) == 200 > sum(row["pooled"] for row in rows) == 20
     assert {row["code"] for row in rows} == {"base3", "galois"}
