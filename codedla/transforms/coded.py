@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -222,33 +221,6 @@ def run_transform(
     return decoder.output, report
 
 
-def chunked_dot(rows: Array, weights: Array) -> Array:
-    """Return ``rows @ weights`` in double precision, summed a few thousand terms at a time."""
-    step = 1 << 12
-    parts = [
-        rows[:, at : at + step].astype(np.complex128) @ weights[at : at + step]
-        for at in range(0, rows.shape[1], step)
-    ]
-    return np.sum(parts, axis=0)
-
-
 def divisors(number: int, most: int) -> Iterator[int]:
     """Yield the divisors of a number up to ``most``, the largest first."""
     return (d for d in range(min(number, most), 0, -1) if number % d == 0)
-
-
-def powers(count: int, whole: int, part: float, order: int) -> Array:
-    """Return the powers ``0 .. count - 1`` of ``exp(2 pi i (whole + part) / order)``.
-
-    Products of a few accurate ones: whole turns are left out in integers.
-    """
-    step = max(1, math.isqrt(count))
-    return np.outer(
-        _few_powers(np.arange(-(-count // step)) * step, whole, part, order),
-        _few_powers(np.arange(step), whole, part, order),
-    ).ravel()[:count]
-
-
-def _few_powers(exponents: Array, whole: int, part: float, order: int) -> Array:
-    turns = (exponents * whole % order) / order + exponents * (part / order)
-    return np.exp(2j * np.pi * turns)

@@ -20,16 +20,15 @@ from codedla.engine.plan import Plan, compute_dtype, machine_epsilon, make_plan
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
 from codedla.engine.spectral import METHODS
-from codedla.errors import UsageError, VerificationFailed
+from codedla.errors import UsageError
 from codedla.linalg.operands import COMBINATION_GROWTH, EXACT_BELOW, as_array
+from codedla.transforms.checks import ConvolutionCheck, verify_convolution
 from codedla.transforms.coded import (
     Pieces,
     check_pool,
     check_verify,
-    chunked_dot,
     first_plan,
     losses_to_try,
-    powers,
     run_transform,
     too_inaccurate,
 )
@@ -43,10 +42,6 @@ _SECONDS_DIRECT = 5e-10
 """Assumed seconds of one multiply-add in a convolution that is multiplied out."""
 _SECONDS_POINT = 1e-7
 """Assumed seconds of one point in a convolution by transforms."""
-_MARGIN = 64.0
-"""How much more than the usual rounding error a check allows."""
-_ORDER = 2**31
-"""Sequences are checked at roots of unity of this order, whose powers are known exactly."""
 
 
 def convolve(
@@ -151,7 +146,7 @@ def convolve(
     width = pieces_a.shape[1] + pieces_b.shape[1] - 1
     check = None
     if verify == "locate":
-        check = _ReplyCheck((pieces_a, pieces_b), weights, machine_epsilon(plan.compute)).check
+        check = ConvolutionCheck((pieces_a, pieces_b), weights, machine_epsilon(plan.compute)).check
     length = len(first) + len(second) - 1
     real = plan.compute.kind == "c" and plan.dtype.kind != "c"
     held = np.empty(0, plan.compute).real.dtype if real else plan.compute
@@ -175,7 +170,7 @@ def convolve(
     eps = machine_epsilon(plan.compute)
     _estimate(report, plan, (first, second), whole, eps)
     if verify != "off":
-        _verify(first.values, second.values, whole, (report.amplification or 1.0) * eps)
+        verify_convolution(first.values, second.values, whole, (report.amplification or 1.0) * eps)
         report.verified = verify
     result = _cropped(_settled(whole, plan.dtype), mode, len(first), len(second))
     return (result, report) if return_report else result
@@ -449,72 +444,3 @@ def _estimate(
     stages = math.sqrt(math.log2(whole.size + 1))
     estimate = error_estimate(report.amplification or 1.0, eps, stages * max(scale, 1.0))
     report.error_estimate = estimate if np.isfinite(estimate) else None
-
-
-# -- checks ----------------------------------------------------------------------------------------
-
-
-def _powers(count: int, rng: np.random.Generator) -> Array:
-    """Return the powers of a random point of the unit circle."""
-    return powers(count, int(rng.integers(_ORDER // 2)) * 2 + 1, 0.0, _ORDER)
-
-
-def _slack(length: int, eps: float) -> float:
-    """Return the largest honest difference, for sequences of norm 1."""
-    return _MARGIN * eps * math.sqrt(length) * math.log2(length + 2) + 1e-300
-
-
-class _ReplyCheck:
-    """Tell right replies from wrong ones: polynomials at a random point multiply.
-
-    Parameters
-    ----------
-    pieces : (ndarray (m, la), ndarray (n, lb))
-    weights : (callable, callable)
-        Combinations of pieces that make up a share.
-    eps : float
-    """
-
-    def __init__(
-        self,
-        pieces: tuple[Array, Array],
-        weights: tuple[Callable[[int], Array], Callable[[int], Array]],
-        eps: float,
-    ) -> None:
-        width = sum(part.shape[1] for part in pieces) - 1
-        self._right = _powers(width, np.random.default_rng())
-        self._values = [chunked_dot(part, self._right[: part.shape[1]]) for part in pieces]
-        self._norms = [np.linalg.norm(part, axis=1).astype(np.float64) for part in pieces]
-        self._weights, self._slack = weights, _slack(width, eps)
-
-    def check(self, share: int, reply: Array) -> bool:
-        """Tell whether ``reply`` can be the convolution of a share's two parts."""
-        due, size = 1.0 + 0.0j, self._slack
-        for weights, values, norms in zip(self._weights, self._values, self._norms, strict=True):
-            row = weights(share)[0]
-            due, size = due * (row @ values), size * float(np.abs(row) @ norms)
-        with np.errstate(all="ignore"):
-            # NaN must fail, hence "<=" and not ">".
-            return bool(abs(chunked_dot(reply, self._right)[0] - due) <= size)
-
-
-def _verify(a: Array, b: Array, whole: Array, error: float) -> None:
-    """Compare values at a random point of the unit circle.
-
-    Raises
-    ------
-    VerificationFailed
-        They differ by more than rounding explains.
-    """
-    powers = _powers(whole.size, np.random.default_rng())
-    with np.errstate(all="ignore"):
-        got = chunked_dot(whole[None, :], powers)[0]
-        factors = [chunked_dot(x[None, :], powers[: x.size])[0] for x in (a, b)]
-        norms = [float(np.linalg.norm(x.astype(np.complex128))) for x in (a, b)]
-        difference = abs(got - factors[0] * factors[1])
-        explained = _slack(whole.size, error + 2.0**-52) * norms[0] * norms[1]
-    if not difference <= explained:
-        raise VerificationFailed(
-            f"the convolution failed its check: off by {difference:.1e} where rounding explains "
-            f"{explained:.1e}; a worker answered wrongly; the convolution is not handed out"
-        )

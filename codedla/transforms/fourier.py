@@ -20,15 +20,14 @@ from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
 from codedla.errors import UsageError, VerificationFailed
 from codedla.linalg.operands import COMBINATION_GROWTH, as_array
+from codedla.transforms.checks import TransformCheck, verify_transform
 from codedla.transforms.coded import (
     Pieces,
     check_pool,
     check_verify,
-    chunked_dot,
     divisors,
     first_plan,
     losses_to_try,
-    powers,
     run_transform,
     too_inaccurate,
 )
@@ -43,8 +42,6 @@ _COLUMNS = 1 << 13
 _DENSE_STAGE = 32
 """Up to so many parts the last stage is a product with the matrix of the transform."""
 _QUARTERS = np.array([1, -1j, -1, 1j])
-_MARGIN = 64.0
-"""How much more than the usual rounding error a check allows."""
 
 
 def fft(
@@ -221,7 +218,7 @@ def _run(
     weights = partial(_weights, plan.code)
     columns = width // 2 + 1 if real else width
     if verify == "locate":
-        check = _ReplyCheck(dealt, columns, weights, np.finfo(replies).eps).check
+        check = TransformCheck(dealt, columns, weights, np.finfo(replies).eps).check
     pieces = Pieces(dealt.reshape(m * batch, width), m, weights)
     shape = [*array.shape[:axis], length, *array.shape[axis + 1 :]]
     spectra, report = run_transform(
@@ -243,7 +240,7 @@ def _run(
         stages = math.sqrt(math.log2(length + 1))
         report.error_estimate = error_estimate(report.amplification or 1.0, eps, stages)
     if verify != "off":
-        _verify(rows, result, (report.amplification or 1.0) * eps)
+        verify_transform(rows, result, (report.amplification or 1.0) * eps)
         report.verified = verify
     if operation == "ifft":
         result = np.concatenate([result[:, :1], result[:, :0:-1]], axis=1)
@@ -473,112 +470,3 @@ def _roots(exponents: Array, order: int) -> Array:
     # Angles are as accurate as they are small, and quarter turns are exact.
     rest = (fours - quarters * order) / (4 * order)
     return _QUARTERS[quarters % 4] * np.exp(-2j * np.pi * rest)
-
-
-# -- checks ----------------------------------------------------------------------------------------
-
-
-class _Projection:
-    r"""A random combination of a spectrum, and what it is of the sequence.
-
-    With :math:`z` a random point of the unit circle, :math:`\sum_{k<H} z^k X_k = \sum_n K_n x_n`
-    where :math:`K_n = \sum_{k<H} (z w^n)^k` is a geometric sum, known in closed form.
-
-    Parameters
-    ----------
-    length, columns : int
-        Points of the sequence; entries ``H`` of its spectrum that are there.
-    rng : numpy.random.Generator
-        A new one by default: nobody can foresee the point.
-    """
-
-    def __init__(self, length: int, columns: int, rng: np.random.Generator | None = None) -> None:
-        rng = np.random.default_rng() if rng is None else rng
-        # Half-way between two roots of unity, more or less: the geometric sum is harmless there.
-        whole, part = int(rng.integers(length)), float(rng.uniform(0.25, 0.75))
-        self.weights = powers(columns, whole, part, length)
-        # The sum is (1 - u^H) / (1 - u) with u = z w^n, and 1 / (1 - u) is (1 + i cot) / 2 of half
-        # the angle of u, which is accurate also where that is small.
-        n = np.arange(length)
-        away = (whole - n) % length
-        away = np.where(2 * away > length, away - length, away)
-        cotangent = 1.0 / np.tan(np.pi / length * (away + part))
-        top = (
-            1.0
-            - powers(length, -columns, 0.0, length)
-            * powers(2, columns * whole, columns * part, length)[1]
-        )
-        self.kernel = (0.5 + 0.5j * cotangent) * top
-
-
-class _ReplyCheck:
-    """Tell right replies from wrong ones, in O(N / m) each.
-
-    Parameters
-    ----------
-    dealt : ndarray (m, batch, N / m)
-        The parts.
-    columns : int
-        Width of a reply.
-    weights : callable
-        Combinations of parts that make up a share.
-    eps : float
-        Of the replies.
-    """
-
-    def __init__(
-        self, dealt: Array, columns: int, weights: Callable[[int], Array], eps: float
-    ) -> None:
-        m, batch, width = dealt.shape
-        projection = _Projection(width, columns)
-        self._right = projection.weights
-        rows = dealt.reshape(m * batch, width)
-        self._left = chunked_dot(rows, projection.kernel).reshape(m, batch)
-        self._norms = _row_norms(rows).reshape(m, batch)
-        self._weights, self._batch = weights, batch
-        self._slack = _slack(width, eps) * math.sqrt(m)
-
-    def check(self, share: int, reply: Array) -> bool:
-        """Tell whether ``reply`` can be the transform of a share."""
-        weights = self._weights(share)
-        with np.errstate(all="ignore"):
-            got = chunked_dot(reply, self._right).reshape(len(weights), self._batch)
-            difference = np.abs(got - weights @ self._left)
-            # NaN must fail, hence "<=" and not ">".
-            return bool((difference <= self._slack * (np.abs(weights) @ self._norms)).all())
-
-
-def _verify(rows: Array, result: Array, error: float) -> None:
-    """Compare a random combination of the result with what it is of the sequences.
-
-    Raises
-    ------
-    VerificationFailed
-        They differ by more than rounding explains.
-    """
-    length = rows.shape[1]
-    projection = _Projection(length, length)
-    with np.errstate(all="ignore"):
-        got, due = chunked_dot(result, projection.weights), chunked_dot(rows, projection.kernel)
-        explained = _slack(length, error + float(np.finfo(result.dtype).eps)) * _row_norms(rows)
-        wrong = np.flatnonzero(~(np.abs(got - due) <= explained))
-    if wrong.size:
-        first = wrong[0]
-        raise VerificationFailed(
-            f"the transform failed its check in sequence {first}: off by "
-            f"{abs(got[first] - due[first]):.1e} where rounding explains {explained[first]:.1e}; a "
-            "worker answered wrongly; the transform is not handed out"
-        )
-
-
-def _slack(length: int, eps: float) -> float:
-    """Return the largest honest difference, for a sequence of norm 1."""
-    # Both sides are of size up to sqrt(length) times the norm of the spectrum's errors.
-    return _MARGIN * eps * math.sqrt(length) * math.log2(length + 2) + 1e-300
-
-
-def _row_norms(rows: Array) -> Array:
-    wide = np.abs(rows).astype(np.float64)
-    peak = wide.max(axis=1, initial=0.0)
-    scale = np.where(peak > 0, peak, 1.0)
-    return scale * np.sqrt(np.square(wide / scale[:, None]).sum(axis=1))

@@ -17,7 +17,7 @@ from codedla.errors import (
     UsageError,
     VerificationFailed,
 )
-from codedla.transforms import fourier
+from codedla.transforms.checks import Projection
 
 REAL_CODES = ("mds", "khatri-rao", "polynomial", "replication", "uncoded", "lt", "orthonormal")
 LATE = np.array([0, 9, 0, 0, 9, 0, 0, 0.0])
@@ -235,7 +235,7 @@ def test_a_wrong_transform_is_not_handed_out():
 @pytest.mark.parametrize(("length", "columns"), [(1, 1), (2, 2), (7, 4), (64, 33), (1000, 1000)])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_projection_in_closed_form(length, columns, seed):
-    projection = fourier._Projection(length, columns, np.random.default_rng(seed))
+    projection = Projection(length, columns, np.random.default_rng(seed))
     k, n = np.arange(columns), np.arange(length)
     waves = np.exp(-2j * np.pi * np.outer(n, k) / length)
     np.testing.assert_allclose(abs(projection.weights), 1.0)
