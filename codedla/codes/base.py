@@ -161,6 +161,19 @@ class Code(abc.ABC):
         """Return how many of the workers get a share."""
         return n_workers
 
+    @classmethod
+    def variant(cls, parameter: str) -> type[Code]:
+        """Return the family that users name ``name:parameter``, where a family has variants.
+
+        Raises
+        ------
+        UsageError
+            It has none, or not this one.
+        """
+        raise UsageError(
+            f"code {cls.name} has no variants; got {cls.name}:{parameter}; name it {cls.name}"
+        )
+
     @property
     def threshold(self) -> int:
         """The recovery threshold; see :class:`Code`."""
@@ -515,19 +528,6 @@ class Code(abc.ABC):
             what = "workers" if self.load == 1 else "shares"
             raise UsageError(f"{what} are numbered 0 to {self.n_shares - 1}, got {bad}")
         return members
-
-    @classmethod
-    def variant(cls, parameter: str) -> type[Code]:
-        """Return the family that users name ``name:parameter``, where a family has variants.
-
-        Raises
-        ------
-        UsageError
-            It has none, or not this one.
-        """
-        raise UsageError(
-            f"code {cls.name} has no variants; got {cls.name}:{parameter}; name it {cls.name}"
-        )
 
     # -- what users are told -------------------------------------------------------------------
 

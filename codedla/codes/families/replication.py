@@ -11,6 +11,11 @@ threshold  ``N - r + 1`` in the worst case, ``m n`` in the best
 field      none needed: replies are copied
 cost       ``r`` times the uncoded work; decoding nothing
 ========== ==========================================================
+
+References
+----------
+Folklore. Wang, Joshi, Wornell, "Using straggler replication to reduce latency in large-scale
+parallel computing", SIGMETRICS Performance Evaluation Review 43 (2015).
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ References
 ----------
 The threshold: Yu, Maddah-Ali, Avestimehr, "Straggler mitigation in distributed matrix
 multiplication: fundamental limits and optimal coding", IEEE Trans. Inf. Theory 66 (2020). Rotations
-in codes: Ramamoorthy and Tang, IEEE Trans. Inf. Theory 68 (2022). Their union is not known from
-elsewhere.
+in codes: Ramamoorthy and Tang, IEEE Trans. Inf. Theory 68 (2022). Their union is not taken from
+a paper.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ References
 ----------
 The threshold: Dutta, Fahim, Haddadpour, Jeong, Cadambe, Grover, "On the optimal recovery threshold
 of coded matrix multiplication", IEEE Trans. Inf. Theory 66 (2020). Rotations in codes: Ramamoorthy
-and Tang, IEEE Trans. Inf. Theory 68 (2022). Their union is not known from elsewhere.
+and Tang, IEEE Trans. Inf. Theory 68 (2022). Their union is not taken from a paper.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class RotMatDot(Code):
     field = "real"
     stack = (1, 2, 1)
     citation = "MatDot: Dutta et al. (2020), by rotations as in Ramamoorthy and Tang (2022)"
-    purpose = "only the inner dimension is cut, and it is long: shares shrink, replies stay small"
+    purpose = "only the inner dimension is cut, which is long against the others"
     weakness = (
         "every reply is as large as C; rare patterns of 5 lost workers cost more than 6 digits "
         "from p=50 on"

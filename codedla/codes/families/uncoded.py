@@ -10,6 +10,10 @@ threshold  ``m n`` of the ``m n`` workers in use
 field      none needed: replies are copied
 cost       worker 1 block product; decoding nothing
 ========== =================================================
+
+References
+----------
+None: the ordinary block product.
 """
 
 from __future__ import annotations
