@@ -13,6 +13,7 @@ from codedla import codes
 from codedla.blocks import Grid
 from codedla.engine.collector import Collector, Instruction
 from codedla.errors import NotDecodable, WorkerError
+from tests.engine.troubles import last_answer
 
 WAIT, FOLD, FINISH = Instruction.WAIT, Instruction.FOLD, Instruction.FINISH
 DROP, FAIL, AGAIN = Instruction.DROP, Instruction.FAIL, Instruction.REDISPATCH
@@ -369,30 +370,8 @@ def test_any_sequence_of_events(code, guarded, events):
 @given(st.sampled_from(CODES[:-1]), st.integers(0, 2**32))
 def test_a_round_ends_while_one_worker_lives(code, seed):
     """Workers die, wake up, answer wrongly or fall silent; one that does none of it is enough."""
-    machine, rng = collector(code), random.Random(seed)
-    hero = rng.randrange(code.n_workers)
-    tasks, answer = {}, WAIT
-    for _ in range(400):
-        worker = rng.randrange(code.n_workers)
-        if worker not in tasks and (share := machine.next(worker)) is not None:
-            tasks[worker] = share
-        event = rng.random()
-        if worker == hero or event < 0.4:
-            if worker in tasks:
-                answer = machine.reply(tasks.pop(worker), worker)
-        elif event < 0.6:
-            answer = machine.lost(worker, "x")
-            tasks.pop(worker, None)
-        elif event < 0.7 and worker in tasks:
-            answer = machine.refuse(tasks.pop(worker), worker, "wrong")
-        elif event < 0.9:
-            answer = machine.silent(worker, "s")
-        else:
-            answer = machine.back(worker)
-        assert answer is not FAIL
-        if answer is FINISH:
-            break
-    assert answer is FINISH
+    odds = (0.4, 0.6, 0.7, 0.9)
+    assert last_answer(collector(code), random.Random(seed), 400, odds) is FINISH
 
 
 def private():

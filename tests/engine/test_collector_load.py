@@ -10,6 +10,7 @@ import pytest
 from codedla import codes
 from codedla.blocks import Grid
 from codedla.engine.collector import Collector, Instruction
+from tests.engine.troubles import last_answer
 
 WAIT, FOLD, FINISH = Instruction.WAIT, Instruction.FOLD, Instruction.FINISH
 DROP, FAIL, AGAIN = Instruction.DROP, Instruction.FAIL, Instruction.REDISPATCH
@@ -226,27 +227,5 @@ def test_a_round_ends_while_one_worker_lives(name):
     code = CODES[name]
     for seed in range(40):
         rng = random.Random(f"{name} {seed}")
-        machine, hero = collector(code), rng.randrange(code.n_workers)
-        tasks: dict[int, int] = {}
-        answer = WAIT
-        for _ in range(100 * code.n_shares):
-            worker = rng.randrange(code.n_workers)
-            if worker not in tasks and (share := machine.next(worker)) is not None:
-                tasks[worker] = share
-            event = rng.random()
-            if worker == hero or event < 0.8:
-                if worker in tasks:
-                    answer = machine.reply(tasks.pop(worker), worker)
-            elif event < 0.84:
-                answer = machine.lost(worker, "x")
-                tasks.pop(worker, None)
-            elif event < 0.86 and worker in tasks:
-                answer = machine.refuse(tasks.pop(worker), worker, "wrong")
-            elif event < 0.93:
-                answer = machine.silent(worker, "s")
-            else:
-                answer = machine.back(worker)
-            assert answer is not FAIL
-            if answer is FINISH:
-                break
-        assert answer is FINISH
+        steps = 100 * code.n_shares
+        assert last_answer(collector(code), rng, steps, (0.8, 0.84, 0.86, 0.93)) is FINISH
