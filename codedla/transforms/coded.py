@@ -80,7 +80,7 @@ def check_pool(pool: Any) -> None:
 
 def check_verify(verify: Any, progress: Any) -> None:
     """Raise UsageError unless ``verify`` and ``progress`` are what they must be."""
-    if verify not in VERIFY:
+    if not (isinstance(verify, str) and verify in VERIFY):
         known = ", ".join(map(repr, VERIFY))
         raise UsageError(
             f"verify of a transform must be one of {known}; got {verify!r}; choose one"

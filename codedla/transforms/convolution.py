@@ -211,7 +211,7 @@ class _Sequence:
 
 
 def _check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
-    if value not in choices:
+    if not (isinstance(value, str) and value in choices):
         known = ", ".join(map(repr, choices))
         raise UsageError(f"{name} must be one of {known}; got {value!r}; choose one")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -263,7 +264,7 @@ def _checked(x: ArrayLike, axis: Any) -> tuple[Array, int]:
     except UsageError as error:
         raise UsageError(f"x: {error}") from None
     try:
-        return array, range(array.ndim)[axis]
+        return array, range(array.ndim)[operator.index(axis)]
     except (IndexError, TypeError):
         raise UsageError(
             f"axis must be a whole number from {-array.ndim} to {array.ndim - 1}; got {axis!r}"
@@ -278,16 +279,23 @@ def _rows(array: Array, axis: int, n: int | None) -> Array:
         raise UsageError("x must not be empty along the axis; got length 0; give n")
     if array.size == 0 and n is None:
         raise UsageError(f"x must hold numbers; got shape {array.shape}; leave empty ones out")
-    rows = along.reshape(-1, along.shape[-1]) if along.size else np.zeros((0, length), array.dtype)
+    # Counted, not inferred: nothing along the axis is as good as zeros, to be padded.
+    rows = along.reshape(math.prod(along.shape[:-1]), along.shape[-1])
     if rows.shape[1] >= length:
         return rows[:, :length]
-    padded = np.zeros((rows.shape[0], length), array.dtype)
+    try:
+        padded = np.zeros((rows.shape[0], length), array.dtype)
+    except (MemoryError, ValueError) as error:
+        raise UsageError(
+            f"sequences padded to n points must fit memory; got n={length}, {len(rows)} of them "
+            f"({error}); use a smaller n"
+        ) from error
     padded[:, : rows.shape[1]] = rows
     return padded
 
 
 def _factor(norm: str | None, length: int, *, inverse: bool) -> float:
-    if norm is not None and norm not in _NORMS:
+    if norm is not None and not (isinstance(norm, str) and norm in _NORMS):
         known = ", ".join(map(repr, _NORMS))
         raise UsageError(f"norm must be None or one of {known}; got {norm!r}; choose one")
     if norm == "ortho":
@@ -331,6 +339,11 @@ def _plan(
     batch, length = shape
     if parts is not None:
         parts = _checked_parts(parts, length)
+        if code == "auto" and parts > n_workers:
+            raise UsageError(
+                f"every part needs a worker; got {parts} parts and {n_workers} workers; use "
+                f"parts={next(divisors(length, n_workers))}, or {parts + 1} ranks"
+            )
 
     def attempt(name: str, m: int, losses: int | None) -> Plan:
         plan = make_plan(

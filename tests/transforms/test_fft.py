@@ -86,6 +86,16 @@ def test_arguments_mean_what_they_mean_in_scipy(name, norm, axis, n):
     np.testing.assert_allclose(got, expected, rtol=0, atol=1e-13 * abs(expected).max())
 
 
+@pytest.mark.parametrize(
+    ("shape", "axis"), [((0,), 0), ((0, 3), 0), ((2, 0, 3), 1), ((0, 3), 1), ((2, 0, 3), 2)]
+)
+def test_what_is_empty_is_padded_with_zeros(shape, axis):
+    with codedla.SerialPool(3) as pool:
+        got = codedla.fft(np.empty(shape), 4, axis, pool=pool, verify="locate")
+    expected = scipy.fft.fft(np.empty(shape), 4, axis)
+    assert got.shape == expected.shape and not got.any()
+
+
 def test_a_transform_and_its_inverse_cancel():
     x = sequence(np.random.default_rng(2), 5040, "f8")
     with simulated() as pool:
@@ -171,11 +181,17 @@ def test_parts_must_divide_the_length():
         (np.zeros((0, 4)), {}, "must hold numbers"),
         (np.zeros(4, np.longdouble), {}, "x: operands must be"),
         (np.zeros((4, 4)), {"axis": 2}, "from -2 to 1; got 2"),
+        (np.zeros((4, 4)), {"axis": slice(1)}, "axis must be a whole number"),
         (np.zeros(4), {"norm": "unitary"}, "norm must be None or one of"),
+        (np.zeros(4), {"norm": np.ones(2)}, "norm must be None or one of"),
         (np.zeros(4), {"parts": 2.5}, "parts must be a whole number"),
         (np.zeros(4), {"verify": "auto"}, "verify of a transform"),
+        (np.zeros(4), {"verify": np.ones(2)}, "verify of a transform"),
         (np.zeros(4), {"progress": 3}, "progress must be a function"),
         (np.zeros(4), {"n": 0}, "n must be >= 1"),
+        (np.zeros(4), {"n": 10**15}, "must fit memory; got n=1000000000000000"),
+        (np.zeros(4), {"n": 2**70}, "must fit memory"),
+        (np.zeros(12), {"parts": 6}, "got 6 parts and 5 workers; use parts=4, or 7 ranks"),
         (np.zeros(4), {"code": "matdot", "parts": 2}, "matdot"),
         (np.zeros(8), {"code": "khatri-rao", "parts": 8, "tolerate": 2}, "need at least 8 workers"),
         (np.zeros(4), {"tolerate": 5}, "at least one worker must answer"),
