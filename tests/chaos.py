@@ -437,7 +437,10 @@ def _judge(model: Model, step: Step, b: Any, run: Callable[[], tuple[Any, Any]])
                 raise Wrong(text) from error
             return "nobody left"
         except VerificationFailed as error:
-            if not model.spoiled or step.verify != "freivalds":
+            # Replies are checked within their own rounding: a fainter lie passes, and decoding may
+            # amplify it until the check of the product sees it.
+            faint = any(0 < how <= LOUD for how in model.spoiled.values())
+            if not (model.spoiled and step.verify == "freivalds") and not faint:
                 raise Wrong(f"a check failed without cause: {error}") from error
             return "found wrong"
         except WorkerError as error:
