@@ -26,7 +26,7 @@ from codedla.errors import UsageError
 from codedla.galois import EXACT, Field, balance, crt
 from codedla.linalg.masks import draw_masks
 from codedla.linalg.merge import merge_reports, shifted
-from codedla.linalg.operands import Checked, as_operand, largest_integer, plan_product
+from codedla.linalg.operands import Checked, as_array, as_operand, largest_integer, plan_product
 from codedla.linalg.product import Product, check_options, run_product
 from codedla.linalg.verify import verify_product, worthwhile
 
@@ -115,9 +115,9 @@ def integer_matmul(
 
     Parameters
     ----------
-    A : array_like (M, L)
+    A : array_like or scipy.sparse (M, L)
         Integers of any size: bool, int8 to uint64, or Python integers (dtype object).
-    B : array_like (L, N)
+    B : array_like or scipy.sparse (L, N)
     pool, blocks, tolerate, return_report, timeout, progress
         As in :func:`codedla.matmul`.
     verify : {"off", "locate"}
@@ -158,6 +158,7 @@ def integer_matmul(
         largest=largest,
     )
     plan = replace(plan, dtype=np.dtype(object))
+    check_options(plan, None, verify, progress)
     if 0 in plan.shape:
         # An empty sum is the integer 0.
         product: Array = np.zeros((plan.shape[0], plan.shape[2]), dtype=object)
@@ -329,22 +330,28 @@ def _left(timeout: float | None, reports: Sequence[Report]) -> float | None:
 
 def _integers(value: Any, name: str) -> Checked:
     """Check an operand of any integers, those of Python included."""
-    array = np.asarray(value)
-    if array.dtype != object:
+    sparse = hasattr(value, "tocsr")
+    array = value if sparse else as_array(value, name)
+    if sparse or array.dtype != object:
         operand = as_operand(array, name)
         if operand.dtype.kind not in "iub":
             raise UsageError(f"{name} must hold integers; got {operand.dtype}; round and cast it")
         return operand
-    if array.ndim != 2 or not all(isinstance(entry, int | np.integer) for entry in array.flat):
+    kinds = int | np.integer | np.bool_
+    odd = [type(entry).__name__ for entry in array.flat if not isinstance(entry, kinds)]
+    if array.ndim != 2 or odd:
         raise UsageError(
             f"{name} must be a matrix of integers; got {array.ndim} dimensions of "
-            f"{type(next(iter(array.flat), None)).__name__}; reshape or convert it"
+            f"{odd[0] if odd else 'integers'}; reshape or convert it"
         )
-    return Checked(array, _UNKNOWN)
+    # Of Python, all of them: NumPy's own would wrap around, or refuse to meet larger ones.
+    whole = np.array([int(entry) for entry in array.flat], dtype=object).reshape(array.shape)
+    return Checked(whole, _UNKNOWN)
 
 
-def _magnitude(matrix: Array) -> int:
+def _magnitude(matrix: Any) -> int:
     """Return the largest magnitude in a matrix of integers, as a Python integer."""
-    if matrix.size == 0:
+    entries = matrix if isinstance(matrix, np.ndarray) else matrix.data
+    if entries.size == 0:
         return 0
-    return max(int(matrix.max()), -int(matrix.min()))
+    return max(int(entries.max()), -int(entries.min()))

@@ -165,9 +165,12 @@ def test_integers_of_any_size_do_not_overflow(rng):
         assert codedla.integer_matmul([[2**80]], [[-(2**80)]], pool=workers)[0, 0] == -(2**160)
         nothing = codedla.integer_matmul(A[:, :0], B[:0], pool=workers)
         assert nothing.shape == (7, 6) and (nothing == 0).all()
-        for wrong in ([[0.5]], [["1"]], [1, 2], np.array([[None]])):
-            with pytest.raises(UsageError, match=r"integers|matrix"):
+        masked, late = np.ma.array([[2**70]]), np.array([[2**70, 0.5]], object)
+        for wrong in ([[0.5]], [["1"]], [1, 2], np.array([[None]]), [[1], [2, 3]], masked, late):
+            with pytest.raises(UsageError, match=r"integers|matrix|mask|numbers"):
                 codedla.integer_matmul(wrong, [[1]], pool=workers)
+        with pytest.raises(UsageError, match="progress must be"):
+            codedla.integer_matmul(A, B, pool=workers, progress=3)
         with pytest.raises(UsageError, match="verify must be"):
             codedla.integer_matmul(A, B, pool=workers, verify="freivalds")
 
@@ -264,6 +267,21 @@ def test_a_wrong_worker_is_found_and_done_without(rng, code):
             )
         assert np.array_equal(C, A.astype(np.int64) @ B)
         assert report.wrong == [liar + 1] and report.verified == "locate"
+
+
+def test_integers_of_numpy_in_arrays_of_objects_and_sparse_ones(rng):
+    narrow = np.array([[np.int8(5), np.int8(-128)], [np.bool_(True), True]], dtype=object)
+    wide = np.array([[np.uint8(255)], [np.int64(-(2**63))]], dtype=object)
+    dense = integers(rng, (6, 5), "i8") * (rng.random((6, 5)) < 0.4)
+    B = integers(rng, (5, 3), "u8")
+    with pool(5) as workers:
+        C = codedla.integer_matmul(narrow, wide, pool=workers)
+        for form in (sp.csr_array, sp.coo_array, sp.csc_matrix):
+            got = codedla.integer_matmul(
+                form(dense), B, pool=workers, blocks=(2, 2), verify="locate"
+            )
+            assert (got == dense.astype(object) @ B.astype(object)).all()
+    assert C.tolist() == [[5 * 255 + 2**70], [255 - 2**63]]
 
 
 @pytest.mark.parametrize("dtype", ["i1", "i8"])
