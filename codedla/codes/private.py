@@ -29,6 +29,7 @@ __all__ = ["PrivateCode", "determinants", "reveals", "singular_sets"]
 
 MOST_COLLUDERS = 64
 """More would need hundreds of workers for a single block."""
+_WRITTEN = frozenset(map(str, range(MOST_COLLUDERS + 1)))
 _BATCH = 200_000
 
 Family = TypeVar("Family", bound="PrivateCode")
@@ -59,7 +60,7 @@ class PrivateCode(ModularCode):
         UsageError
             Not a whole number from 0 (nothing is hidden) to 64.
         """
-        if not parameter.isdecimal() or int(parameter) > MOST_COLLUDERS:
+        if parameter not in _WRITTEN:
             raise UsageError(
                 f"{cls.name}:T is code {cls.name} against T colluding workers, T from 0 to "
                 f"{MOST_COLLUDERS}; got {cls.name}:{parameter}; use for instance {cls.name}:2"

@@ -328,16 +328,29 @@ def _grids(request: Request, name: str) -> Iterator[Grid]:
     return grids_to_try(request, family, _tolerate_by(request, family))
 
 
+def _no_grid(family: type[Code], losses: int, workers: int) -> str:
+    """Say why no grid suits a code, and what would."""
+    whole = Grid(1, 1, 1)
+    least = family.needs(whole)
+    if workers < least:
+        return (
+            f"code {family.name!r} needs at least {least} workers; got {workers}; use "
+            f"{least + 1} ranks"
+        )
+    counts = range(least + losses, 8 * (least + losses))
+    enough = next((n for n in counts if family.survives(n, whole) >= losses), None)
+    ranks = "another code" if enough is None else f"{enough + 1} ranks"
+    fewer = min(family.survives(workers, whole), losses - 1)
+    cure = f"--tolerate {fewer} or {ranks}" if fewer >= 0 else ranks
+    return f"code {family.name!r} cannot tolerate {losses} of {workers} workers; use {cure}"
+
+
 def _build(request: Request, name: str, grids: Iterator[Grid]) -> Code:
     """Build the code for the first grid, on no more workers than the request needs."""
     family = registry.get(name)
     grid = next(grids, None)
     if grid is None:
-        s, n = _tolerate(request), request.n_workers
-        raise UsageError(
-            f"code {name!r} cannot tolerate {s} of {n} workers; "
-            "use a smaller --tolerate or more ranks"
-        )
+        raise UsageError(_no_grid(family, _tolerate(request), request.n_workers))
     code = family(request.n_workers, grid, nodes=request.nodes)
     wanted = request.tolerate
     if wanted is None and request.blocks is None:

@@ -140,7 +140,10 @@ def test_unsupported_dtypes(dtype):
         ({"code": "polynomial", "blocks": (2, 2), "tolerate": 5}, "survives 4 lost workers, 5"),
         ({"code": "mds", "blocks": 9}, "blocks 9x1 need at least 9 workers"),
         ({"code": "matdot", "blocks": 9}, "need at least 17 workers"),
-        ({"code": "uncoded", "tolerate": 1}, "code 'uncoded' cannot tolerate 1 of 8 workers"),
+        (
+            {"code": "uncoded", "tolerate": 1},
+            "cannot tolerate 1 of 8 workers; use --tolerate 0 or another",
+        ),
     ],
 )
 def test_refusals(options, words):

@@ -72,7 +72,15 @@ def test_masks_of_any_colluders_are_invertible(name, colluders):
 def test_variants_are_named_by_the_number_of_colluders():
     assert get("gasp:1") is get("gasp") and get("gasp:2") is get("gasp:2")
     assert get("gasp:2").name == "gasp:2"
-    for name in ("gasp:x", "gasp:65", "gasp:-1", "gasp:"):
+    for name in (
+        "gasp:x",
+        "gasp:65",
+        "gasp:-1",
+        "gasp:",
+        "gasp:02",
+        "gasp:٢",
+        "gasp:" + 5000 * "1",
+    ):
         with pytest.raises(UsageError, match="T from 0 to 64"):
             get(name)
     with pytest.raises(UsageError, match="no variants"):
@@ -166,6 +174,18 @@ def test_no_worker_is_given_a_second_share():
             codedla.matmul(A, A, pool=pool, code="secure-matdot", blocks=(1, 1, 1))
         # Where nothing is hidden, others help out.
         codedla.matmul(A, A, pool=pool, code="secure-matdot:0", blocks=(1, 2, 1))
+
+
+def test_too_few_workers_are_told_how_many_it_takes():
+    A = np.eye(2, dtype=int)
+    with codedla.SerialPool(6) as pool:
+        for code, tolerate, text in (
+            ("gasp:4", None, "'gasp:4' needs at least 9 workers; got 6; use 10 ranks"),
+            ("lagrange:2", 2, "cannot tolerate 2 of 6 workers; use --tolerate 1 or 8 ranks"),
+            ("base3", 4, "cannot tolerate 4 of 6 workers; use --tolerate 3 or another code"),
+        ):
+            with pytest.raises(UsageError, match=text):
+                codedla.matmul(A, A, pool=pool, code=code, tolerate=tolerate)
 
 
 def test_only_dense_integers_can_be_hidden():
