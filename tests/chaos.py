@@ -439,7 +439,7 @@ def _judge(model: Model, step: Step, b: Any, run: Callable[[], tuple[Any, Any]])
         except VerificationFailed as error:
             # Replies are checked within their own rounding: a fainter lie passes, and decoding may
             # amplify it until the check of the product sees it.
-            faint = any(0 < how <= LOUD for how in model.spoiled.values())
+            faint = any(how <= LOUD for how in model.spoiled.values())
             if not (model.spoiled and step.verify == "freivalds") and not faint:
                 raise Wrong(f"a check failed without cause: {error}") from error
             return "found wrong"
