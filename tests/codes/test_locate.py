@@ -7,7 +7,8 @@ import pytest
 
 from codedla.blocks import Grid
 from codedla.codes import get
-from codedla.codes.locate import Located, gao, locatable, locate
+from codedla.codes.gao import gao
+from codedla.codes.locate import Located, locatable, locate
 from codedla.errors import UsageError
 from codedla.galois import Field
 
