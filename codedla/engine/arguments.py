@@ -1,16 +1,26 @@
-"""Read the caller's numbers: any kind of whole or real number, nothing else, in plain words."""
+"""Read what callers pass: numbers, choices, pools, in plain words when they are not what is due."""
 
 from __future__ import annotations
 
 import numbers
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from codedla.errors import UsageError
 
-__all__ = ["MOST_BLOCKS", "MOST_WORKERS", "block_counts", "positive", "whole_number"]
+__all__ = [
+    "MOST_BLOCKS",
+    "MOST_WORKERS",
+    "block_counts",
+    "check_choice",
+    "check_pool",
+    "check_progress",
+    "positive",
+    "whole_number",
+]
 
 MOST_BLOCKS = 10**6
 """More blocks than workers of any pool; keeps arithmetic with a mistyped number short."""
@@ -76,6 +86,30 @@ def block_counts(blocks: Any) -> int | tuple[int, ...]:
     if max(parts) > MOST_BLOCKS:
         raise UsageError(f"blocks are at most {MOST_BLOCKS}; got {blocks!r}; use fewer")
     return parts if counts is None else counts
+
+
+def check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
+    """Raise UsageError unless ``value`` is one of these words."""
+    if not (isinstance(value, str) and value in choices):
+        known = ", ".join(map(repr, choices))
+        raise UsageError(f"{name} must be one of {known}; got {value!r}; choose one")
+
+
+def check_pool(pool: Any) -> None:
+    """Raise UsageError unless this is a pool."""
+    if not (hasattr(pool, "n_workers") and hasattr(pool, "run")):
+        raise UsageError(
+            f"pool must be a SerialPool, SimulatedPool or MPIPool; got {pool!r}; worker ranks get "
+            "None: compute inside 'if pool is not None'"
+        )
+
+
+def check_progress(progress: Any) -> None:
+    """Raise UsageError unless this is a function that is told of progress, or None."""
+    if progress is not None and not callable(progress):
+        raise UsageError(
+            f"progress must be a function of (done, needed, total); got {progress!r}; pass one"
+        )
 
 
 def _index(value: Any) -> int:

@@ -16,7 +16,7 @@ from codedla.blocks import Grid, Split
 from codedla.codes.base import Code
 from codedla.codes.exact import ModularCode
 from codedla.codes.interpolate import batch_family
-from codedla.engine.arguments import positive, whole_number
+from codedla.engine.arguments import check_pool, check_progress, positive, whole_number
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import make_decoder
 from codedla.engine.encoder import DenseEncoder
@@ -189,11 +189,8 @@ class _Job:
         timeout: float | None,
         progress: Progress | None,
     ) -> None:
-        if not (hasattr(pool, "n_workers") and hasattr(pool, "run")):
-            raise UsageError(
-                f"pool must be a SerialPool, SimulatedPool or MPIPool; got {pool!r}; worker ranks "
-                "get None: compute inside 'if pool is not None'"
-            )
+        check_pool(pool)
+        check_progress(progress)
         if not batches or len({len(batch) for batch in batches}) != 1:
             raise UsageError(
                 f"every argument needs as many blocks; got {[len(batch) for batch in batches]}; "

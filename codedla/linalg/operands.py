@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from codedla.engine.arguments import check_pool
 from codedla.engine.facts import Facts, canonical, scan, spread
 from codedla.engine.plan import Plan, compute_dtype, make_plan
 from codedla.engine.round import Pool
@@ -148,11 +149,7 @@ def plan_product(a: Checked, b: Checked, pool: Pool, *, operation: str, **option
     UsageError
         No code can compute this product as asked; see :func:`codedla.engine.plan.make_plan`.
     """
-    if not (hasattr(pool, "n_workers") and hasattr(pool, "run")):
-        raise UsageError(
-            f"pool must be a SerialPool, SimulatedPool or MPIPool; got {pool!r}; worker ranks get "
-            "None: compute inside 'if pool is not None'"
-        )
+    check_pool(pool)
     dtype = np.result_type(a.dtype, b.dtype)
     bound = _largest_entry(a, b)
     arguments: dict[str, Any] = {

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from codedla.blocks import Split
 from codedla.codes.base import Code
 from codedla.codes.exact import ExactCode
-from codedla.engine.arguments import positive
+from codedla.engine.arguments import check_choice, check_pool, check_progress, positive
 from codedla.engine.choose import default_tolerate
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import make_decoder
@@ -26,8 +26,7 @@ from codedla.linalg.product import complete_report, new_report, tell_losses, tel
 __all__ = [
     "VERIFY",
     "Pieces",
-    "check_pool",
-    "check_verify",
+    "check_options",
     "first_plan",
     "losses_to_try",
     "run_transform",
@@ -69,26 +68,11 @@ class Pieces:
         return Operand(0, supply)
 
 
-def check_pool(pool: Any) -> None:
-    """Raise UsageError unless this is a pool."""
-    if not (hasattr(pool, "n_workers") and hasattr(pool, "run")):
-        raise UsageError(
-            f"pool must be a SerialPool, SimulatedPool or MPIPool; got {pool!r}; worker ranks get "
-            "None: compute inside 'if pool is not None'"
-        )
-
-
-def check_verify(verify: Any, progress: Any) -> None:
-    """Raise UsageError unless ``verify`` and ``progress`` are what they must be."""
-    if not (isinstance(verify, str) and verify in VERIFY):
-        known = ", ".join(map(repr, VERIFY))
-        raise UsageError(
-            f"verify of a transform must be one of {known}; got {verify!r}; choose one"
-        )
-    if progress is not None and not callable(progress):
-        raise UsageError(
-            f"progress must be a function of (done, needed, total); got {progress!r}; pass one"
-        )
+def check_options(pool: Any, verify: Any, progress: Any) -> None:
+    """Raise UsageError unless these options of a transform are what they must be."""
+    check_pool(pool)
+    check_choice(verify, "verify of a transform", VERIFY)
+    check_progress(progress)
 
 
 def losses_to_try(tolerate: int | None, n_workers: int) -> list[int]:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from codedla.codes import error_estimate
 from codedla.codes.base import Code
-from codedla.engine.arguments import block_counts
+from codedla.engine.arguments import block_counts, check_choice
 from codedla.engine.cost import BANDWIDTH
 from codedla.engine.facts import Facts, scan
 from codedla.engine.plan import Plan, compute_dtype, machine_epsilon, make_plan
@@ -25,8 +25,7 @@ from codedla.linalg.operands import COMBINATION_GROWTH, EXACT_BELOW, as_array
 from codedla.transforms.checks import ConvolutionCheck, verify_convolution
 from codedla.transforms.coded import (
     Pieces,
-    check_pool,
-    check_verify,
+    check_options,
     first_plan,
     losses_to_try,
     run_transform,
@@ -119,10 +118,9 @@ def convolve(
     Q. Yu, M. Maddah-Ali, S. Avestimehr, "Polynomial codes: an optimal design for high-dimensional
     coded matrix multiplication", arXiv:1705.10464, which also codes convolutions.
     """
-    check_pool(pool)
-    check_verify(verify, progress)
-    _check_choice(mode, "mode", MODES)
-    _check_choice(method, "method", METHODS)
+    check_options(pool, verify, progress)
+    check_choice(mode, "mode", MODES)
+    check_choice(method, "method", METHODS)
     first, second = _Sequence.of(a, "a"), _Sequence.of(b, "b")
     _check_together(first, second)
     way = _plan(
@@ -208,12 +206,6 @@ class _Sequence:
 
     def __len__(self) -> int:
         return self.values.size
-
-
-def _check_choice(value: Any, name: str, choices: Sequence[str]) -> None:
-    if not (isinstance(value, str) and value in choices):
-        known = ", ".join(map(repr, choices))
-        raise UsageError(f"{name} must be one of {known}; got {value!r}; choose one")
 
 
 def _check_together(a: _Sequence, b: _Sequence) -> None:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from codedla.codes import error_estimate
 from codedla.codes.base import Code
-from codedla.engine.arguments import whole_number
+from codedla.engine.arguments import check_choice, whole_number
 from codedla.engine.facts import Facts, scan
 from codedla.engine.plan import Plan, compute_dtype, machine_epsilon, make_plan
 from codedla.engine.report import Report
@@ -24,8 +24,7 @@ from codedla.linalg.operands import COMBINATION_GROWTH, as_array
 from codedla.transforms.checks import TransformCheck, verify_transform
 from codedla.transforms.coded import (
     Pieces,
-    check_pool,
-    check_verify,
+    check_options,
     divisors,
     first_plan,
     losses_to_try,
@@ -187,8 +186,7 @@ def _run(
     timeout: float | None,
     progress: Progress | None,
 ) -> tuple[Array, Report]:
-    check_pool(pool)
-    check_verify(verify, progress)
+    check_options(pool, verify, progress)
     array, axis = _checked(x, axis)
     compute = compute_dtype(array.dtype)
     rows = _rows(array, axis, n)
@@ -295,9 +293,8 @@ def _rows(array: Array, axis: int, n: int | None) -> Array:
 
 
 def _factor(norm: str | None, length: int, *, inverse: bool) -> float:
-    if norm is not None and not (isinstance(norm, str) and norm in _NORMS):
-        known = ", ".join(map(repr, _NORMS))
-        raise UsageError(f"norm must be None or one of {known}; got {norm!r}; choose one")
+    if norm is not None:
+        check_choice(norm, "norm, unless None,", _NORMS)
     if norm == "ortho":
         return 1.0 / math.sqrt(length)
     return 1.0 / length if (norm == "forward") != inverse else 1.0

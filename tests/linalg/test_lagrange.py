@@ -134,6 +134,7 @@ def test_what_is_refused():
             (lambda X: X, X * np.inf, {}, "finite"),
             (lambda X: X, X, {"errors": -1}, "errors"),
             (lambda X: X, X[:, :0], {}, "empty"),
+            (lambda X: X, X, {"progress": 1}, "progress must be a function"),
         ):
             with pytest.raises(UsageError, match=text), np.errstate(invalid="ignore"):
                 codedla.lagrange_map(f, blocks, pool=pool, **options)
