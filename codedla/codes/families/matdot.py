@@ -55,7 +55,7 @@ class MatDot(Code):
     citation = "Dutta et al., IEEE Trans. Inf. Theory 66 (2020)"
     weakness = (
         "every reply is as large as C; nodes chebyshev lose more than 6 digits from 5 losses and "
-        "p=9 on, equispaced from p=9 on"
+        "p=9 on, unity from p=50 on, equispaced all from p=19 on"
     )
     node_choices = ("chebyshev", "unity", "equispaced")
 

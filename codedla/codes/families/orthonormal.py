@@ -53,7 +53,7 @@ class Orthonormal(Code):
     threshold_formula = "k"
     field = "real"
     citation = "Chen and Dongarra, ICCS 2005"
-    weakness = "the worst pattern is known by search only; about 4 digits are lost at k=64"
+    weakness = "the worst pattern is known by search only; up to 6 digits are lost at k=64"
     node_choices = ("frame", "systematic")
 
     def __init__(self, n_workers: int, grid: Grid, *, nodes: str | None = None) -> None:

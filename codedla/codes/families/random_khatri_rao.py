@@ -54,7 +54,7 @@ class RandomKhatriRao(Code):
     field = "real"
     citation = "Subramaniam, Heidarzadeh, Narayanan, Allerton 2019"
     weakness = (
-        "decodes all blocks even when nobody is late; 3 to 4 digits are lost at m*n=64, and the "
+        "decodes all blocks even when nobody is late; up to 6 digits are lost at m*n=64, and the "
         "worst pattern is known by search only"
     )
 

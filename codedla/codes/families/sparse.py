@@ -71,7 +71,7 @@ class Sparse(Code):
     purpose = "few blocks are combined: shares of sparse operands stay sparse"
     weakness = (
         "nothing plain, and few terms lose more digits than dense mixtures: 4 at m*n=64 and 2 "
-        "losses, 5 with more"
+        "losses, up to 7 with more"
     )
 
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:

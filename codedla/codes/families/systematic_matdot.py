@@ -54,7 +54,7 @@ class SystematicMatDot(Code):
     citation = "Dutta et al., IEEE Trans. Inf. Theory 66 (2020)"
     weakness = (
         "one late plain worker makes p - 1 further replies necessary; nodes chebyshev lose 6 "
-        "digits by 5 losses at p=9 and 9 at p=19"
+        "digits by 5 losses at p=9 and 9 at p=16, unity 7 at p=64"
     )
     node_choices = ("chebyshev", "unity")
 
