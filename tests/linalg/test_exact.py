@@ -15,7 +15,7 @@ from codedla.engine.plan import make_plan
 from codedla.engine.stragglers import Fault
 from codedla.errors import CodedlaWarning, NotDecodable, UsageError
 from codedla.galois import Field
-from codedla.linalg.exact import FieldCheck
+from codedla.linalg.field_check import FieldCheck
 
 DTYPES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
 
