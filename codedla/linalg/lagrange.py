@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import time
 import warnings
@@ -38,6 +39,8 @@ __all__ = ["batch_matmul", "lagrange_map"]
 Array = NDArray[Any]
 
 _EPS = float(np.finfo(np.float64).eps)
+_ROUNDINGS = 16
+"""Assumed roundings in an entry of a real reply, each as large as the largest entry may be."""
 _TERMS = 8192
 """Sums of so many products over GF(p) are exact in one piece."""
 
@@ -303,6 +306,15 @@ class _Job:
         merged.shapes = reports[0].shapes
         return crt(parts, primes, wrap=largest < 2**63), merged
 
+    def _noise(self) -> float:
+        """Return what rounding may change in a real reply.
+
+        Not estimated from the replies: terms that cancel leave rounding errors larger than them.
+        """
+        return (
+            _ROUNDINGS * _EPS * float(self.result.largest) * math.sqrt(math.prod(self.result.shape))
+        )
+
     def _splits(self, matrix: Array) -> tuple[Split, Split]:
         return Split(matrix.shape[0], len(self.batches[0])), Split(matrix.shape[1], 1)
 
@@ -335,7 +347,8 @@ class _Job:
         spares: SpareDecoder | None = None
         if self.errors:
             kind = ModularSpares if isinstance(code, ModularCode) else SpareDecoder
-            spares = kind(code, output, output.dtype, most=self.errors)
+            noise = self._noise() if self.real else None
+            spares = kind(code, output, output.dtype, most=self.errors, noise=noise)
         decoder = make_decoder(code, output, output.dtype) if spares is None else spares
         collector = Collector(
             code,

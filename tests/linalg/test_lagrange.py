@@ -92,6 +92,20 @@ def test_wrong_workers_are_named(real):
             codedla.lagrange_map(lambda X: X @ X, blocks, pool=pool, stragglers=1, errors=1)
 
 
+def test_rounding_where_terms_cancel_is_not_taken_for_a_lie():
+    f = lambda X: X @ X - (X - 1) @ (X - 1)  # noqa: E731
+    for seed in range(6):
+        blocks = 1e5 * np.random.default_rng([18, seed]).standard_normal((3, 3, 3))
+        for faults in ((), (parse_fault("corrupt:3:1"),)):
+            with codedla.SerialPool(7, faults=faults) as pool, warnings.catch_warnings():
+                warnings.simplefilter("ignore", codedla.CodedlaWarning)
+                results, report = codedla.lagrange_map(
+                    f, blocks, pool=pool, errors=1, return_report=True
+                )
+            assert report.wrong == [3] * len(faults)
+            np.testing.assert_allclose(results, [f(X) for X in blocks], rtol=0, atol=1e-2)
+
+
 def test_the_number_of_workers_is_that_of_the_formula():
     blocks = blocks_of(3, 1, 9)[0]
     f = lambda X: X @ X  # noqa: E731
