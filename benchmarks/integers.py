@@ -29,7 +29,7 @@ from codedla.codes import get
 from codedla.codes.exact import ExactCode, ModularCode, WrapCode
 from codedla.engine.stragglers import Fault
 from codedla.errors import CodedlaWarning
-from codedla.galois import crt
+from codedla.remainders import crt
 
 DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 SIZES = (256, 512, 1024)

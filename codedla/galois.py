@@ -1,4 +1,4 @@
-r"""Arithmetic modulo primes, and the way back to integers.
+r"""Arithmetic modulo primes.
 
 Elements of GF(p) are int64 residues ``0 .. p - 1``; ``p < 2**31`` keeps every product of two of
 them inside int64. Matrix products go through the floating-point BLAS on *balanced* residues
@@ -6,8 +6,7 @@ them inside int64. Matrix products go through the floating-point BLAS on *balanc
 
 .. math:: \mathrm{inner} \cdot \lfloor p/2 \rfloor^2 + 2 p < 2^{53},
 
-and longer sums are cut. An integer whose residues modulo several primes are known is put together
-again by the Chinese remainder theorem, modulo 2**64 or in full.
+and longer sums are cut. The way back to integers is in :mod:`codedla.remainders`.
 
 References
 ----------
@@ -30,9 +29,10 @@ from codedla.errors import UsageError
 
 __all__ = [
     "EXACT",
+    "QUICK",
     "Field",
     "balance",
-    "crt",
+    "centred",
     "is_prime",
     "largest_prime",
     "longest_sum",
@@ -48,7 +48,7 @@ LARGEST = 2**31
 """Primes are smaller: a product of two residues then fits int64."""
 _SHORT = 64
 """Sums that must be cut shorter than this are worth halving one operand's bits."""
-_QUICK = 2**26
+QUICK = 2**26
 """Residues modulo smaller primes are found in floating point, by the kernels."""
 _LOWER_BITS = 42
 """Lower part of 64-bit integers: the upper one, 22 bits, times a residue stays exact as well."""
@@ -211,7 +211,7 @@ class Field:
     def balanced(self, values: ArrayLike) -> Floats:
         """Return balanced residues ``-p/2 < x < p/2`` as float64, ready for the BLAS."""
         array = np.asarray(values)
-        if self.p < _QUICK and array.dtype.kind in "iub" and array.ndim:
+        if self.p < QUICK and array.dtype.kind in "iub" and array.ndim:
             return self._quickly(array)
         residues = self.reduce(array)
         return np.where(residues > self.p // 2, residues - self.p, residues).astype(np.float64)
@@ -224,7 +224,7 @@ class Field:
         array = np.ascontiguousarray(array)
         upper = (array >> _LOWER_BITS).astype(np.float64)
         lower = (array & array.dtype.type((1 << _LOWER_BITS) - 1)).astype(np.float64)
-        weights = [[_centred(1 << _LOWER_BITS, self.p), 1]]
+        weights = [[centred(1 << _LOWER_BITS, self.p), 1]]
         flat = lower.reshape(-1)
         kernels.combine_mod(weights, [upper.reshape(-1), flat], [flat], self.p)
         return lower
@@ -291,7 +291,7 @@ class Field:
         for start in range(0, max(1, left.shape[-1]), most):
             chunk = slice(start, start + most)
             exact = np.asarray((left[:, chunk] if left.ndim == 2 else left[chunk]) @ right[chunk])
-            if self.p < _QUICK and exact.ndim:
+            if self.p < QUICK and exact.ndim:
                 exact = balance(np.ascontiguousarray(exact).reshape(-1), self.p).reshape(
                     exact.shape
                 )
@@ -421,83 +421,7 @@ class Field:
         return self.solve(self.vandermonde(at, at.size), values)
 
 
-def crt(residues: Sequence[ArrayLike], primes: Sequence[int], *, wrap: bool = True) -> NDArray[Any]:
-    """Return the integers of least magnitude that have these residues.
-
-    With ``P`` the product of the (different) primes, these are the integers ``-P/2 < x < P/2``:
-    whatever is that small is found exactly.
-
-    Parameters
-    ----------
-    residues : sequence of array_like
-        One array for each prime, all of one shape; those of float64 hold balanced residues.
-    primes : sequence of int
-    wrap : bool
-        True: int64 modulo 2**64, as NumPy's integers overflow. False: Python integers.
-
-    Returns
-    -------
-    ndarray
-        int64, or of dtype object.
-
-    Raises
-    ------
-    UsageError
-        No prime, the same twice, or as many arrays as there are not primes.
-    """
-    if not primes or len(set(primes)) != len(primes) or len(residues) != len(primes):
-        raise UsageError(
-            "the Chinese remainder theorem needs different primes and one array of residues for "
-            f"each; got {len(residues)} arrays and the primes {tuple(primes)}; match them"
-        )
-    # Mixed radix: x = d0 + p0 (d1 + p1 (d2 + ...)), every digit balanced and found modulo its p.
-    quick = max(primes) < _QUICK
-    digits: list[NDArray[Any]] = []
-    for p, values in zip(primes, residues, strict=True):
-        digits.append((_quick_digit if quick else _digit)(Field(p), values, primes, digits))
-    kind = np.int64 if wrap else object
-    total = digits[-1].astype(np.int64).astype(kind)
-    for p, digit in zip(primes[-2::-1], digits[-2::-1], strict=True):
-        total *= p
-        total += digit.astype(np.int64)
-    return total
-
-
-def _digit(
-    field: Field, values: ArrayLike, primes: Sequence[int], digits: list[NDArray[Any]]
-) -> Integers:
-    """Return the next digit in mixed radix, given those before it."""
-    rest = field.reduce(values)
-    for known, digit in zip(primes, digits, strict=False):
-        rest = (rest - digit) * int(field.inv(known)) % field.p
-    return np.where(rest > field.p // 2, rest - field.p, rest)
-
-
-def _quick_digit(
-    field: Field, values: ArrayLike, primes: Sequence[int], digits: list[NDArray[Any]]
-) -> Floats:
-    """Return the same as float64: one combination of the residues and all digits before it."""
-    array = np.asarray(values)
-    own = array if array.dtype == np.float64 else field.balanced(array)
-    if not digits:
-        return own
-    shape, blocks = own.shape, [np.ravel(block) for block in (own, *digits)]
-    place, factors = 1, []
-    for known in primes[: len(digits)]:
-        factors.append(-place)
-        place *= known
-    inverse = pow(place, -1, field.p)
-    weights = np.array([[_centred(inverse * factor, field.p) for factor in (1, *factors)]])
-    digit, most = np.empty(own.size), longest_sum(field.p) - 1
-    for start in range(0, len(blocks), most):
-        group = slice(start, start + most)
-        kernels.combine_mod(
-            weights[:, group], blocks[group], [digit], field.p, accumulate=start > 0
-        )
-    return digit.reshape(shape)
-
-
-def _centred(number: int, p: int) -> int:
-    """Return the balanced residue of one integer."""
+def centred(number: int, p: int) -> int:
+    """Return the balanced residue of one integer, of any size."""
     residue = number % p
     return residue - p if residue > p // 2 else residue

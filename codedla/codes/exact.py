@@ -7,7 +7,7 @@ A family states its generators as Python integers or int64 and derives from
   is exact while its entries are below ``2**(63 - shift)``.
 * :class:`ModularCode`: workers multiply residues modulo a prime ``p``, held in float64, small
   enough for exact sums. :meth:`ModularCode.modulo` is the same code over another prime; several
-  primes determine integers of any size (:func:`codedla.galois.crt`).
+  primes determine integers of any size (:func:`codedla.remainders.crt`).
 
 Nothing is rounded, so whatever decodes has amplification 1.
 """
