@@ -7,7 +7,7 @@ or in Python's integers, which do not (:func:`integer_matmul`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,21 +23,18 @@ from codedla.engine.plan import Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
 from codedla.errors import UsageError
-from codedla.galois import Field
+from codedla.galois import Field, crt
 from codedla.linalg.field_check import FieldCheck
 from codedla.linalg.masks import draw_masks
-from codedla.linalg.merge import merge_reports, shifted
+from codedla.linalg.merge import merge_reports, shifted, time_left
 from codedla.linalg.operands import Checked, as_array, as_operand, largest_integer, plan_product
 from codedla.linalg.product import Product, check_options, run_product
 from codedla.linalg.verify import verify_product, worthwhile
-from codedla.remainders import crt
 
 __all__ = ["integer_matmul", "run_modular", "runner"]
 
 Array = NDArray[Any]
 
-_SOON = 1e-9
-"""Seconds in which nobody answers."""
 _UNKNOWN = Facts(False, 0.0, 0.0)
 """Facts of residues: nobody asks how large they are or estimates errors from them."""
 
@@ -216,7 +213,7 @@ def _rounds(
             Checked(left, _UNKNOWN),
             Checked(right, _UNKNOWN),
             verify="spares" if verify == "spares" else "off",
-            timeout=_left(timeout, reports),
+            timeout=time_left(timeout, reports),
             progress=shifted(progress, index, len(primes)),
         )
         parts.append(values)
@@ -224,15 +221,6 @@ def _rounds(
     merged = merge_reports(plan, rows, reports, {})
     merged.amplification, merged.error_estimate = 1.0, 0.0
     return parts, primes, merged
-
-
-def _left(timeout: float | None, reports: Sequence[Report]) -> float | None:
-    """Return what the rounds so far have left of the time, on the pool's clock."""
-    if timeout is None or not reports:
-        return timeout
-    passed = reports[-1].began - reports[0].began + reports[-1].times["total"]
-    # A round that has no time left ends with the error that says so.
-    return max(timeout - passed, _SOON)
 
 
 def _integers(value: Any, name: str) -> Checked:

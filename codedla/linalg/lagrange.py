@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,13 +25,13 @@ from codedla.engine.plan import DEFAULT_TOLERANCE, Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Operand, Pool, Progress, Round
 from codedla.errors import CodedlaWarning, UsageError
+from codedla.galois import crt
 from codedla.linalg.masks import draw_masks
-from codedla.linalg.merge import merge_reports, shifted
+from codedla.linalg.merge import merge_reports, shifted, time_left
 from codedla.linalg.operands import COMBINATION_GROWTH, as_array
 from codedla.linalg.polynomial import Trace, over_field, over_reals, trace
 from codedla.linalg.product import complete_report, new_report, tell_losses
 from codedla.linalg.spares import ModularSpares, SpareDecoder
-from codedla.remainders import crt
 
 __all__ = ["batch_matmul", "lagrange_map"]
 
@@ -267,8 +266,7 @@ class _Job:
         ]
         product = self.function is operator.matmul
         function = None if product else partial(over_reals, self.function)
-        end = None if self.timeout is None else time.monotonic() + self.timeout
-        output, report = self._round(self.code, encoders, function, end, self.progress)
+        output, report = self._round(self.code, encoders, function, self.timeout, self.progress)
         alpha = report.amplification or 0.0
         report.error_estimate = None
         if alpha * _EPS > DEFAULT_TOLERANCE["d"]:
@@ -285,8 +283,8 @@ class _Job:
         product = self.function is operator.matmul
         inner = max(self.batches[0].shape[2], _TERMS) if product else _TERMS
         primes = code.primes(inner, largest)
-        end = None if self.timeout is None else time.monotonic() + self.timeout
-        parts, reports = [], []
+        parts: list[Array] = []
+        reports: list[Report] = []
         for index, p in enumerate(primes):
             of_prime = code.modulo(p)
             field = of_prime.galois
@@ -298,7 +296,8 @@ class _Job:
                 encoders.append(DenseModularEncoder(matrix, rows, cols, field, masks))
             function = None if product else partial(over_field, self.function, p)
             shown = shifted(self.progress, index, len(primes))
-            values, report = self._round(of_prime, encoders, function, end, shown)
+            left = time_left(self.timeout, reports)
+            values, report = self._round(of_prime, encoders, function, left, shown)
             parts.append(values)
             reports.append(report)
         merged = merge_reports(self._plan(code), self._plan(code).shape[0], reports, {})
@@ -338,7 +337,7 @@ class _Job:
         code: Code,
         encoders: Sequence[DenseEncoder],
         function: Callable[..., Any] | None,
-        end: float | None,
+        timeout: float | None,
         progress: Progress | None,
     ) -> tuple[Array, Report]:
         """Run one round; return the decoded blocks and what happened."""
@@ -368,7 +367,7 @@ class _Job:
                 operands=operands,
                 collector=collector,
                 decoder=decoder,
-                timeout=None if end is None else max(end - time.monotonic(), 1e-3),
+                timeout=timeout,
                 progress=progress,
                 work="matmul" if function is None else "call",
                 function=function,

@@ -11,7 +11,10 @@ from codedla.engine.report import Report
 from codedla.engine.round import Progress
 from codedla.linalg.product import new_report
 
-__all__ = ["merge_reports", "shifted"]
+__all__ = ["merge_reports", "shifted", "time_left"]
+
+_SOON = 1e-9
+"""Seconds in which nobody answers."""
 
 
 def merge_reports(
@@ -81,3 +84,12 @@ def shifted(progress: Progress | None, index: int, rounds: int) -> Progress | No
         whole(index * needed + min(done, needed), rounds * needed, rounds * total)
 
     return report
+
+
+def time_left(timeout: float | None, reports: Sequence[Report]) -> float | None:
+    """Return what the rounds so far have left of the time, on the pool's clock."""
+    if timeout is None or not reports:
+        return timeout
+    passed = reports[-1].began - reports[0].began + reports[-1].times["total"]
+    # A round that has no time left ends with the error that says so.
+    return max(timeout - passed, _SOON)

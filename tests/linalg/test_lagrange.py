@@ -122,6 +122,21 @@ def test_the_number_of_workers_is_that_of_the_formula():
         codedla.lagrange_map(f, blocks, pool=pool, colluders=1, stragglers=2, errors=1)
 
 
+def test_the_time_of_all_rounds_is_limited():
+    blocks = blocks_of(2, 1, 2**60)[0]
+    late = np.full(8, 10.0)
+    for timeout, enough in ((15.0, False), (80.0, False), (1000.0, True)):
+        with codedla.SimulatedPool(8, delays=lambda rng, n: late) as pool:
+            if not enough:
+                with pytest.raises(NotDecodable, match="the time-out passed"):
+                    codedla.lagrange_map(lambda X: X @ X @ X, blocks, pool=pool, timeout=timeout)
+                continue
+            _, report = codedla.lagrange_map(
+                lambda X: X @ X @ X, blocks, pool=pool, timeout=timeout, return_report=True
+            )
+            assert 80 < report.times["total"] < 100
+
+
 def test_hidden_blocks_are_not_given_to_others():
     blocks = blocks_of(2, 1, 9)[0]
     dead = [parse_fault(f"kill:{rank}:0") for rank in (1, 2)]
