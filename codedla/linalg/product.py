@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from codedla.blocks import Split
 from codedla.codes import error_estimate
 from codedla.engine import arithmetic
-from codedla.engine.arguments import positive
+from codedla.engine.arguments import check_choice, check_progress, positive
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import Decoder, make_decoder
 from codedla.engine.encoder import DenseEncoder, SparseEncoder, make_encoder
@@ -196,13 +196,8 @@ def run_product(
 
 def check_options(plan: Plan, out: Any, verify: str, progress: Progress | None) -> None:
     """Raise UsageError unless the options of a product are what they must be."""
-    if verify not in VERIFY:
-        known = ", ".join(map(repr, VERIFY))
-        raise UsageError(f"verify must be one of {known}; got {verify!r}; choose one")
-    if progress is not None and not callable(progress):
-        raise UsageError(
-            f"progress must be a function of (done, needed, total); got {progress!r}; pass one"
-        )
+    check_choice(verify, "verify", VERIFY)
+    check_progress(progress)
     if out is None:
         return
     rows, _, cols = plan.shape
