@@ -23,13 +23,14 @@ from codedla.engine.plan import Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
 from codedla.errors import UsageError
-from codedla.galois import Field, crt
+from codedla.galois import Field
 from codedla.linalg.field_check import FieldCheck
 from codedla.linalg.masks import draw_masks
 from codedla.linalg.merge import merge_reports, shifted, time_left
 from codedla.linalg.operands import Checked, as_array, as_operand, largest_integer, plan_product
 from codedla.linalg.product import Product, check_options, run_product
 from codedla.linalg.verify import verify_product, worthwhile
+from codedla.remainders import crt
 
 __all__ = ["integer_matmul", "run_modular", "runner"]
 
