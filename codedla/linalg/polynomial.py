@@ -165,6 +165,9 @@ def _as_trace(value: Any) -> Trace:
     if isinstance(value, int):
         # One of Python's may be larger than any of NumPy's.
         return Trace((), 0, abs(value))
+    if isinstance(value, np.matrix | np.ma.MaskedArray):
+        # Their products are of another kind, which the workers' would not be.
+        raise TypeError(f"constants must be plain arrays, not {type(value).__name__}")
     array = np.asarray(value)
     if array.dtype.kind not in "iubf" or array.size == 0:
         raise TypeError(f"constants must be real numbers, not {array.dtype} of {array.shape}")

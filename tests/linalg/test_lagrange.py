@@ -199,6 +199,8 @@ def in_place(X):
         in_place,
         # A constant without a meaning, a power without an end, an error of its own.
         lambda X: X + np.zeros((0, 3), int),
+        lambda X: np.matrix(np.eye(3, dtype=int)) * X,
+        lambda X: np.ma.array([1, 2, 3], mask=[1, 0, 0]) * X,
         lambda X: X**10**9,
         lambda X: X * {}["scale"],
         lambda X: X * (1 // 0),
