@@ -104,10 +104,12 @@ def _rating(code: Code) -> tuple[Rate, Iterable[NDArray[np.int64]], float]:
         return _rated_at_once(code), _suspects(code), 1.0 / code.rating_cost
 
     def solve_each(lost: NDArray[np.int64]) -> NDArray[np.float64]:
-        return np.array([code.amplification(code.shares_without(pattern)) for pattern in lost])
+        return np.array([code.rough_amplification(code.shares_without(p)) for p in lost])
 
-    unknowns = code.generator.shape[1]
-    return solve_each, (), _SLOW * min(1.0, 1e7 / unknowns**3)
+    # Of workers with many shares far more replies are left than there are unknowns.
+    rows, unknowns = code.generator.shape
+    left = max(rows * (code.active - code.tolerates) / code.active, unknowns)
+    return solve_each, (), _SLOW * min(1.0, 3e6 / (left * unknowns**2))
 
 
 def _rated_at_once(code: Code) -> Rate:

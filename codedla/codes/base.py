@@ -219,11 +219,29 @@ class Code(abc.ABC):
         """
         _, _, parts = self._parts
         exist = np.array([w in self._existing for w in survivors])
-        holders = np.searchsorted(np.array(self.shares), np.array(survivors)[exist])
-        rows = (holders[:, None] * parts + np.arange(parts)).ravel()
+        rows = self._solved_rows(np.array(survivors)[exist])
         weights = np.zeros((self.grid.outputs, len(survivors) * parts), dtype=self.generator.dtype)
         weights[:, np.repeat(exist, parts)] = self.solver.weights(rows)
         return weights
+
+    def _solved_rows(self, shares: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return which rows of the :attr:`solver` belong to these existing shares, sorted."""
+        _, _, parts = self._parts
+        holders = np.searchsorted(np.array(self.shares), shares)
+        rows: NDArray[np.int64] = (holders[:, None] * parts + np.arange(parts)).ravel()
+        return rows
+
+    def rough_amplification(self, shares: tuple[int, ...]) -> float:
+        """Return the amplification of existing shares that decode, without finding weights.
+
+        For searches; good to as many digits as are left when the system is solved.
+        """
+        solver, kind = self.solver, type(self)
+        plainly = kind._weights is Code._weights and kind.amplification is Code.amplification
+        if not (plainly and isinstance(solver, Completion)):
+            return self.amplification(shares)
+        noise = solver.noise(self._solved_rows(np.array(shares)))
+        return math.sqrt(noise / (self.grid.outputs * self.grid.p))
 
     def rate(self, lost: NDArray[np.int64]) -> NDArray[np.float64] | None:
         """Return the squared noise, summed over the outputs, of many patterns of lost workers.

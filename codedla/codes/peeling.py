@@ -165,6 +165,8 @@ class Peeling:
             The inactive unknowns are not determined in double precision.
         """
         count = len(self.equations)
+        if norms is not None and count > 2 * self.unknowns:
+            return self._least_squares(norms)
         found = self.solved(np.eye(count))
         if norms is None:
             return found
@@ -193,12 +195,26 @@ class Peeling:
             self._solve(found, replies)
         return found
 
-    def _applied(self, weights: Matrix) -> Matrix:
-        """Return what weights make of the equations: the identity, but for rounding errors."""
+    def _least_squares(self, norms: NDArray[np.float64]) -> Matrix:
+        """Return the weights of least noise of many replies, where peeling saves nothing."""
+        q, r = np.linalg.qr(self._rows / norms[:, None])
+        found: Matrix = np.linalg.solve(r, q.T) / norms
+        rest = np.eye(self.unknowns) - self._applied(found)
+        if not np.abs(rest).max(initial=0.0) < 1e-2:
+            raise np.linalg.LinAlgError("the blocks are not determined")
+        return found + rest @ found
+
+    @cached_property
+    def _rows(self) -> Matrix:
+        """The equations as rows of a matrix."""
         rows = np.zeros((len(self.equations), self.unknowns))
         for row, (members, values) in zip(rows, self.equations, strict=True):
             row[members] = values
-        applied: Matrix = weights @ rows
+        return rows
+
+    def _applied(self, weights: Matrix) -> Matrix:
+        """Return what weights make of the equations: the identity, but for rounding errors."""
+        applied: Matrix = weights @ self._rows
         return applied
 
     @cached_property

@@ -237,6 +237,16 @@ class Completion:
                 scaled = scaled - left[:, lost] @ (filler @ known)
         return scaled / self.scale[survivors]
 
+    def noise(self, survivors: Indices) -> float:
+        """Return the squared noise summed over the outputs; of any survivors, without weights."""
+        r: Matrix = np.asarray(np.linalg.qr(self.generator[survivors], mode="r"))
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                spread = float(np.linalg.norm(np.linalg.solve(r.T, self.wanted.T)) ** 2)
+        except np.linalg.LinAlgError:
+            return math.inf
+        return spread if math.isfinite(spread) else math.inf
+
     def rate(self, lost: Indices) -> NDArray[np.float64]:
         """Return the squared noise summed over the outputs, for many patterns at the threshold.
 

@@ -53,7 +53,7 @@ def search(
     tuple of int, sorted
     """
     size = min(losses, workers - losses)
-    limit = int(min(_EXHAUSTIVE * effort, max(2, effort * _WORK / size**3)))
+    limit = max(2, int(effort * min(_EXHAUSTIVE, _WORK / size**3)))
     if math.comb(workers, losses) <= limit:
         patterns = np.array(list(itertools.combinations(range(workers), losses)))
         return _as_tuple(patterns[np.argmax(rate(patterns))])

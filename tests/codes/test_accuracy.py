@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import random
 
 import accuracy
 import numpy as np
 import pytest
 
+from codedla.blocks import Grid
+from codedla.codes import registry, worst
+from codedla.codes.draws import numbers
 from codedla.errors import NotDecodable
 
 SLACK = 10
@@ -126,3 +130,41 @@ def test_digits_warning_is_silent_for_the_defaults() -> None:
         assert accuracy.make(case, 64, 2).digits_warning() is None
     weak = accuracy.make("polynomial/chebyshev", 36, 5).digits_warning(tolerance=1e-8)
     assert "9 digits" in weak and "--nodes unity" in weak
+
+
+def test_the_worst_of_very_many_unknowns_is_searched_for_with_little_effort() -> None:
+    ratings = []
+
+    def rate(lost):
+        ratings.extend(lost.tolist())
+        return lost.sum(axis=1).astype(float)
+
+    found = worst.search(rate, 40, 3, (), 1e-9)
+    assert 2 <= len(ratings) <= 10
+    assert sum(found) == max(map(sum, ratings))
+
+
+@pytest.mark.parametrize("name", ["bivariate", "rotation", "convolutional", "matdot", "partial"])
+def test_rough_amplifications_are_those_of_the_weights(name: str) -> None:
+    family = registry.get(name)
+    code = family(9, max(family.grids(9, 2), key=lambda grid: (grid.m * grid.p * grid.n, grid.m)))
+    for lost in ((), (0,), (2, 7)):
+        shares = code.shares_without(lost)
+        assert code.rough_amplification(shares) == pytest.approx(code.amplification(shares))
+
+
+def test_many_more_replies_than_blocks_are_weighted_in_a_moment() -> None:
+    code = registry.get("convolutional")(40, Grid(6, 1, 1))
+    shares = code.shares_without(range(5))
+    weights, rows = code.weights(shares), code.generator[list(shares)]
+    unknowns = rows.shape[1]
+    assert len(shares) > 10 * unknowns
+    np.testing.assert_allclose(weights @ rows, np.eye(unknowns), atol=1e-13)
+    best = np.linalg.pinv(rows / code.norms[list(shares), None]) / code.norms[list(shares)]
+    np.testing.assert_allclose(weights, best, atol=1e-12)
+
+
+def test_random_numbers_are_those_of_pythons_generator() -> None:
+    draw = random.Random("a label")
+    expected = [sum(draw.random() for _ in range(4)) - 2.0 for _ in range(400)]
+    np.testing.assert_allclose(numbers("a label", 20, 20).ravel(), expected, atol=1e-15)

@@ -52,6 +52,7 @@ from codedla.codes.supports import runs, scattered, touched
 
 __all__ = ["Sparse", "least_weights"]
 
+_MANY_BLOCKS = 500  # beyond, rating a draw takes seconds, and one is as good as another
 _ACCEPTABLE = 1e9  # worst amplification beyond which larger weights are tried
 _SPREADS = (0.25, 0.5, 1.0)  # half-widths of log|coefficient|
 
@@ -87,6 +88,8 @@ def _factors(m: int, n: int, workers: int) -> Factors:
         return worst_of_generator(row_kronecker(*factors), norms, effort)
 
     for weights in _possible_weights(m, n, workers):
+        if m * n > _MANY_BLOCKS:
+            return _drawn(m, n, workers, weights, 0)
         best = best_draw(partial(_drawn, m, n, workers, weights), rate, m * n, losses)
         if losses == 0 or rate(best, 0.1) < _ACCEPTABLE:
             break
