@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -118,10 +118,17 @@ def choose(request: Request) -> Choice:
             "name the code, e.g. code='polynomial'"
         )
     offered = candidates(request)
-    for candidate in offered:
-        code = candidate.code
-        if code is not None and not candidate.refused and not _too_inaccurate(request, code):
-            return Choice(code, _reason(request, code, registry.get(candidate.name).purpose))
+    fit = [c.code for c in offered if c.code is not None and not c.refused]
+    for code in fit:
+        if not _too_inaccurate(request, code):
+            return Choice(code, _reason(request, code, code.purpose))
+    if fit:
+        # None meets the tolerance with these blocks and losses: the best is taken, and says so.
+        best = min(fit, key=lambda code: code.worst_amplification()[0])
+        warning = best.digits_warning(request.eps, request.tolerance) or ""
+        if request.strict:
+            raise UsageError(f"the result must be exact; {warning}; or use code='replication'")
+        return Choice(best, _reason(request, best, best.purpose), (warning,))
     if request.exact_integers:
         raise UsageError(
             "integer entries this large are exact only with integer weights (tolerate=1), over "
@@ -140,6 +147,8 @@ def candidates(request: Request) -> list[Candidate]:
     Those that cannot be, for the reason they give, come last.
     """
     found = [_candidate(request, name) for name in _eligible(request)]
+    if request.tolerate is None and request.blocks is not None:
+        found = _tolerant(request, found)
     fit = [c for c in found if not c.refused]
     # Products of nothing take no time at all.
     best = min((c.seconds for c in fit), default=1.0) or 1.0
@@ -157,6 +166,18 @@ def candidates(request: Request) -> list[Candidate]:
         return alike, not code.systematic, rank
 
     return sorted(found, key=order)
+
+
+def _tolerant(request: Request, found: list[Candidate]) -> list[Candidate]:
+    """Refuse what tolerates less than is usual and than others do with the blocks asked for."""
+    most = max((c.code.tolerates for c in found if c.code and not c.refused), default=0)
+    wanted = min(most, default_tolerate(request.n_workers))
+    return [
+        replace(c, refused=f"code {c.name} tolerates {c.code.tolerates} of {wanted} lost workers")
+        if c.code is not None and not c.refused and c.code.tolerates < wanted
+        else c
+        for c in found
+    ]
 
 
 def _eligible(request: Request) -> Iterator[str]:
@@ -180,6 +201,10 @@ def _vector(request: Request) -> bool:
 
 def _candidate(request: Request, name: str) -> Candidate:
     """Build the family on its cheapest grid and see what speaks against it."""
+    if registry.get(name).preserves_sparsity and min(request.density) >= 1.0:
+        # Before anything of it is built: its search for good coefficients takes a while.
+        refused = f"code {name} is for sparse operands, these are dense"
+        return Candidate(name, None, None, refused=refused)
     try:
         code = _build(request, name, _grids(request, name))
     except UsageError as error:
@@ -213,9 +238,6 @@ def _obstacle(request: Request, code: Code, cost: Cost) -> str:
     inexact = _inexact(request, code)
     if inexact:
         return inexact
-    sparse = min(request.density) < 1.0
-    if code.preserves_sparsity and not sparse:
-        return f"code {code.name} is for sparse operands, these are dense"
     if request.memory is not None and cost.memory_worker > request.memory:
         return (
             f"code {code.name} needs {cost.memory_worker:.3g} bytes of a worker's memory, more "
@@ -246,10 +268,8 @@ def _inexact(request: Request, code: Code) -> str:
 
 
 def _too_inaccurate(request: Request, code: Code) -> bool:
-    """Tell whether the worst survivor set misses the tolerance, where that is to be checked."""
-    if not (request.check_accuracy and request.eps) or code.only_plain:
-        return False
-    if isinstance(code, ExactCode):
+    """Tell whether the worst survivor set misses the tolerance."""
+    if not request.eps or code.only_plain or isinstance(code, ExactCode):
         return False
     return code.worst_amplification()[0] * request.eps > request.tolerance
 

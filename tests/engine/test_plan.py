@@ -380,3 +380,43 @@ def test_shares_of_sparse_operands_fill_up():
     plain = predict(get("uncoded")(10, Grid(10, 1, 1)), sparse.shape, (0.01, 1.0), sparse.compute)
     # A parity share holds all ten blocks.
     assert coded.flops_worker == pytest.approx(10 * plain.flops_worker)
+
+
+@pytest.mark.parametrize(
+    ("operation", "blocks", "workers", "least"),
+    [("matmul", (2, 2), 8, 2), ("matmul", 4, 5, 1), ("matvec", 4, 8, 2), ("matmul", (4, 4), 17, 1)],
+)
+def test_auto_with_blocks_uses_the_workers_that_are_left_for_losses(
+    operation, blocks, workers, least
+):
+    cols = 1 if operation == "matvec" else 1000
+    options = {"operation": operation, "blocks": blocks}
+    plan = make_plan((1000, 1000), (1000, cols), "f8", workers, **options)
+    assert plan.tolerates >= least
+    assert make_plan((1000, 1000), (1000, cols), "f8", 4, **options | {"blocks": 4}).tolerates == 0
+
+
+def test_auto_takes_the_most_accurate_and_warns_where_none_meets_the_tolerance():
+    options = {"blocks": (4, 4), "tolerance": 1e-13}
+    plan = make_plan((100, 100), (100, 100), "f8", 24, **options)
+    assert "loses about" in plan.warnings[0]
+    rows = [
+        row for row in plan.explain() if row["tolerates"] and "lost workers" not in row["verdict"]
+    ]
+    rated = {r["code"]: r["worst_amplification"] for r in rows if "sparse op" not in r["verdict"]}
+    assert rated[plan.code.name] == min(rated.values())
+    with pytest.raises(UsageError, match="must be exact"):
+        make_plan((100, 100), (100, 100), "f8", 24, strict=True, **options)
+
+
+def test_auto_checks_the_accuracy_of_double_precision_too(monkeypatch):
+    usual = make_plan((1000, 1000), (1000, 1000), "f8", 8).code
+    monkeypatch.setattr(type(usual), "worst_amplification", lambda code: (1e8, ()))
+    assert make_plan((1000, 1000), (1000, 1000), "f8", 8).code.name != usual.name
+
+
+def test_what_is_for_sparse_operands_is_not_built_for_dense_ones():
+    plan = make_plan((1000, 1000), (1000, 1), "f8", 300, operation="matvec")
+    (row,) = [row for row in plan.explain() if row["code"] == "sparse"]
+    assert row["grid"] is None
+    assert "these are dense" in row["verdict"]
