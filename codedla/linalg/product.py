@@ -26,7 +26,7 @@ from codedla.errors import CodedlaWarning, UsageError, VerificationFailed
 from codedla.linalg.operands import Checked
 from codedla.linalg.resident import resident_keys
 from codedla.linalg.spares import check_spares, make_spare_decoder
-from codedla.linalg.verify import ReplyCheck, verify_product, worthwhile
+from codedla.linalg.verify import ReplyCheck, obstacle, verify_product, worthwhile
 
 __all__ = [
     "Product",
@@ -186,8 +186,9 @@ def run_product(
     if collector.waited_for_accuracy:
         logger.info("waited for %d more to keep the tolerance", collector.waited_for_accuracy)
     complete_report(report, plan, collector, outcome)
-    result = _settle(plan, decoder, out)
     _judge(report, plan, collector, a, b, decoder.output, mode)
+    # Last, because ``out`` may overlap an operand, and then a check would read the product.
+    result = _settle(plan, decoder, out)
     if product.check is not None:
         report.verified = "locate"
     tell_losses(report, outcome)
@@ -218,6 +219,10 @@ def _verification(verify: str, product: Product, a: Checked, b: Checked) -> str:
         return "locate" if cheap else "off"
     if verify == "spares":
         check_spares(product.plan)
+    elif verify == "freivalds":
+        reason = obstacle(product.plan, a, b)
+        if reason:
+            raise VerificationFailed(reason)
     return verify
 
 

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import codedla
-from codedla.errors import CodedlaWarning
+from codedla.errors import CodedlaWarning, VerificationFailed
 
 A, B = np.arange(12.0).reshape(4, 3), np.arange(6.0).reshape(3, 2)
 
@@ -144,3 +144,21 @@ def test_an_approximate_product_is_estimated_and_verified():
     error = np.linalg.norm(C - A @ B) / np.linalg.norm(A @ B)
     assert 1e-9 < error <= report.error_estimate < 1
     assert len(report.responders) < 7
+
+
+@pytest.mark.parametrize("verify", ["freivalds", "locate"])
+@pytest.mark.parametrize("overlapping", ["A", "B"])
+def test_a_product_written_over_an_operand_is_checked_before(pool, verify, overlapping):
+    rng = np.random.default_rng(8)
+    operands = {"A": rng.standard_normal((30, 30)), "B": rng.standard_normal((30, 30))}
+    expected = operands["A"] @ operands["B"]
+    out = operands[overlapping]
+    codedla.matmul(**operands, pool=pool, verify=verify, out=out)
+    np.testing.assert_allclose(out, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("verify", ["freivalds", "locate"])
+def test_what_cannot_be_verified_is_refused_before_anything_is_computed(pool, monkeypatch, verify):
+    monkeypatch.setattr(pool, "run", lambda job: pytest.fail("a worker computed"))
+    with pytest.raises(VerificationFailed, match="NaN or Inf cannot be verified"):
+        codedla.matmul(A, np.where(B == 2, np.nan, B), pool=pool, verify=verify)
