@@ -43,7 +43,9 @@ def test_a_slow_and_a_killed_rank(job):
         assert 1 < replies.count(1) < replies.count(2)
     # Every worker was sent its part of B once, a half, and a quarter of A for each order.
     report = result["bivariate False"]["report"]
-    orders = 8 + 4
+    orders = len(result["bivariate False"]["progress"]) + 4
     assert report["bytes"]["sent"] <= orders * result["a"] / 4 + 4 * result["b"] / 2
     report = result["lt False"]["report"]
-    assert report["bytes"]["sent"] <= 70 * result["a"] / 60 + 4 * result["b"]
+    # How many replies decode depends on whose come first.
+    orders = len(result["lt False"]["progress"]) + 4
+    assert report["bytes"]["sent"] <= orders * result["a"] / 60 + 4 * result["b"]
