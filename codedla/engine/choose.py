@@ -22,6 +22,7 @@ from codedla.blocks import Grid
 from codedla.codes import registry
 from codedla.codes.base import Code
 from codedla.codes.exact import ExactCode, WrapCode
+from codedla.codes.peeling import PeelingCode
 from codedla.engine.cost import Cost, predict
 from codedla.engine.grids import grids_to_try, named_grid
 from codedla.errors import UsageError
@@ -32,6 +33,10 @@ _PREFERRED = ("uncoded", "khatri-rao", "mds", "replication")
 """Of equally fast candidates the first of these is chosen, khatri-rao where it cuts B as well."""
 ROUND = 5e-4
 """Seconds that any round takes, however small: below, differences of the prediction say nothing."""
+MOST_COEFFICIENTS = 20_000_000
+"""Largest generator of a code with several shares a worker; three times that much is planned in."""
+MOST_UNKNOWNS = 1000
+"""Most blocks that such a code solves for without peeling: the time grows with the cube."""
 _ALIKE = 0.02
 """Candidates whose predicted times differ by less are equally fast."""
 
@@ -368,10 +373,14 @@ def _no_grid(family: type[Code], losses: int, workers: int) -> str:
 def _build(request: Request, name: str, grids: Iterator[Grid]) -> Code:
     """Build the code for the first grid, on no more workers than the request needs."""
     family = registry.get(name)
-    grid = next(grids, None)
-    if grid is None:
-        raise UsageError(_no_grid(family, _tolerate(request), request.n_workers))
-    code = family(request.n_workers, grid, nodes=request.nodes)
+    refused = _no_grid(family, _tolerate(request), request.n_workers)
+    for grid in grids:
+        code = family(request.n_workers, grid, nodes=request.nodes)
+        refused = _too_many_shares(code)
+        if not refused:
+            break
+    else:
+        raise UsageError(refused)
     wanted = request.tolerate
     if wanted is None and request.blocks is None:
         wanted = _tolerate_by(request, family)
@@ -383,6 +392,22 @@ def _build(request: Request, name: str, grids: Iterator[Grid]) -> Code:
     enough = (n for n in range(1, request.n_workers) if family.survives(n, grid) >= wanted)
     fewest = next(enough, request.n_workers)
     return code if fewest == request.n_workers else family(fewest, grid, nodes=request.nodes)
+
+
+def _too_many_shares(code: Code) -> str:
+    """Return why the master could not plan so many shares in reasonable time, or nothing."""
+    if code.load == 1:
+        return ""
+    shares, outputs = code.n_shares, code.grid.outputs
+    # What is not peeled is solved for all at once.
+    most = math.inf if isinstance(code, PeelingCode) else MOST_UNKNOWNS
+    if shares * outputs <= MOST_COEFFICIENTS and outputs <= most:
+        return ""
+    return (
+        f"code {code.name} with blocks {code.blocks} on {code.n_workers} workers would have "
+        f"{shares} shares of {outputs} blocks, more than can be planned for; use fewer blocks, "
+        "fewer workers or code='auto'"
+    )
 
 
 def _reason(request: Request, code: Code, why: str) -> str:

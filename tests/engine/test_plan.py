@@ -11,7 +11,7 @@ import pytest
 import codedla
 from codedla.blocks import Grid
 from codedla.codes import Code, error_estimate, get, register, unregister
-from codedla.engine.choose import default_tolerate
+from codedla.engine.choose import MOST_COEFFICIENTS, default_tolerate
 from codedla.engine.cost import predict
 from codedla.engine.plan import Plan, compute_dtype, make_plan
 from codedla.errors import CodedlaWarning, UsageError
@@ -420,3 +420,15 @@ def test_what_is_for_sparse_operands_is_not_built_for_dense_ones():
     (row,) = [row for row in plan.explain() if row["code"] == "sparse"]
     assert row["grid"] is None
     assert "these are dense" in row["verdict"]
+
+
+@pytest.mark.parametrize(
+    ("name", "many"), [("bivariate", (145, 100)), ("convolutional", 145), ("lt", 9000)]
+)
+def test_codes_with_several_shares_are_planned_for_many_workers(name, many):
+    shapes = ((10**5, 10**5), (10**5, 10**3))
+    plan = make_plan(*shapes, "f8", 150, code=name)
+    assert plan.code.n_shares * plan.grid.outputs <= MOST_COEFFICIENTS
+    assert plan.tolerates >= 2
+    with pytest.raises(UsageError, match="more than can be planned for"):
+        make_plan(*shapes, "f8", 150, code=name, blocks=many)
