@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import operator
 from collections.abc import Sequence
@@ -83,8 +84,8 @@ def block_counts(blocks: Any) -> int | tuple[int, ...]:
             "blocks must be one, two or three positive integers (K, MxN or MxPxN); "
             f"got {blocks!r}; write for instance blocks=(2, 2)"
         )
-    if max(parts) > MOST_BLOCKS:
-        raise UsageError(f"blocks are at most {MOST_BLOCKS}; got {blocks!r}; use fewer")
+    if math.prod(parts) > MOST_BLOCKS:
+        raise UsageError(f"blocks are at most {MOST_BLOCKS} in all; got {blocks!r}; use fewer")
     return parts if counts is None else counts
 
 

@@ -444,7 +444,9 @@ def _explained(candidate: choose.Candidate, plan: Plan) -> dict[str, Any]:
     elif lost > plan.tolerance:
         verdict = f"the worst survivor set may err by {lost:.0e}, more than {plan.tolerance:.0e}"
     else:
-        verdict = f"{cost.seconds / plan.cost.seconds:.2f} times the predicted time"
+        # Products of nothing take no time at all.
+        times = cost.seconds / plan.cost.seconds if plan.cost.seconds else 1.0
+        verdict = f"{times:.2f} times the predicted time"
     return {
         **row,
         "grid": str(code.blocks),

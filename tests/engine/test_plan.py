@@ -432,3 +432,15 @@ def test_codes_with_several_shares_are_planned_for_many_workers(name, many):
     assert plan.tolerates >= 2
     with pytest.raises(UsageError, match="more than can be planned for"):
         make_plan(*shapes, "f8", 150, code=name, blocks=many)
+
+
+@pytest.mark.parametrize("code", ["auto", "polydot"])
+def test_products_of_nothing_are_explained(code):
+    plan = make_plan((0, 0), (0, 1), "f8", 20, code=code)
+    assert any("times the predicted time" in row["verdict"] for row in plan.explain())
+
+
+@pytest.mark.parametrize("blocks", [(10**6, 10**6), (1000, 1000, 1000), 10**7])
+def test_absurd_numbers_of_blocks_are_refused_at_once(blocks):
+    with pytest.raises(UsageError, match="blocks are at most 1000000 in all"):
+        make_plan((10**9, 10), (10, 10**9), "f8", 8, code="khatri-rao", blocks=blocks)
