@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from codedla.blocks import Split
 from codedla.codes import error_estimate
+from codedla.codes.exact import WrapCode
 from codedla.engine import arithmetic
 from codedla.engine.arguments import check_choice, check_progress, positive
 from codedla.engine.collector import Collector
@@ -382,7 +383,9 @@ def _judge(
     elif verify != "off":
         eps = eps or float(np.finfo(np.float64).eps)
         # What an approximate code leaves out is no worker's fault.
-        verify_product(a, b, decoded, alpha=alpha + inexact / eps, eps=eps)
+        lost = plan.code.lost_bits if isinstance(plan.code, WrapCode) else 0
+        alpha += inexact / eps
+        verify_product(a, b, decoded, alpha=alpha, eps=eps, lost_bits=lost)
         report.verified = verify
 
 

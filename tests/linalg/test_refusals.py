@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import codedla
+from codedla.engine.stragglers import Fault
 from codedla.errors import CodedlaWarning, VerificationFailed
 
 A, B = np.arange(12.0).reshape(4, 3), np.arange(6.0).reshape(3, 2)
@@ -162,3 +163,14 @@ def test_what_cannot_be_verified_is_refused_before_anything_is_computed(pool, mo
     monkeypatch.setattr(pool, "run", lambda job: pytest.fail("a worker computed"))
     with pytest.raises(VerificationFailed, match="NaN or Inf cannot be verified"):
         codedla.matmul(A, np.where(B == 2, np.nan, B), pool=pool, verify=verify)
+
+
+@pytest.mark.parametrize("verify", ["freivalds", "locate"])
+def test_narrow_integers_are_verified_without_the_bits_that_base3_loses(verify):
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-(2**31), 2**31, size, dtype=np.int32) for size in ((9, 31), (31, 7)))
+    for worker in range(1, 6):
+        faults = [Fault("kill", worker, 0.0)]
+        with codedla.SerialPool(8, faults=faults) as pool, pytest.warns(CodedlaWarning):
+            options = {"code": "base3", "tolerate": 2, "verify": verify}
+            np.testing.assert_array_equal(codedla.matmul(a, b, pool=pool, **options), a @ b)
