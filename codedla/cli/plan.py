@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from typing import Any
 
 from codedla.cli.options import add_code_options, add_json, code_arguments, parse_shape
@@ -15,7 +16,7 @@ EPILOG = """\
 examples:
   codedla plan A.npy B.npy --ranks 9
   codedla plan --shape 4000x4000x4000 --workers 8
-  codedla plan --shape 20000x20000x20000 --ranks 17 --explain --memory 2GiB
+  codedla plan --shape 20000x20000x20000 --ranks 25 --explain --memory 2GiB
   codedla plan --shape 100000x2000 --operation matvec --ranks 17 --tolerate 3 --json
 
 Planned from shapes and types alone. A product also looks at the entries: NaN, Inf and integers
@@ -84,8 +85,18 @@ def run(args: argparse.Namespace) -> int:
 
 def _candidates(rows: list[dict[str, Any]]) -> str:
     """Return the candidates as text: a line of numbers each, and below it what became of it."""
-    heads = ("code", "grid", "needs", "loses", "flops", "bytes", "memory", "seconds", "worst alpha")
-    keys = ("grid", "threshold", "tolerates", "flops_worker", "bytes", "memory_worker", "seconds")
+    from codedla.engine.cost import in_bytes, in_flops
+
+    columns: dict[str, tuple[str, Callable[[Any], str]]] = {
+        "grid": ("grid", str),
+        "threshold": ("needs", str),
+        "tolerates": ("tolerates", str),
+        "flops_worker": ("flops/worker", in_flops),
+        "memory_worker": ("memory/worker", in_bytes),
+        "bytes": ("moved", in_bytes),
+        "seconds": ("seconds", "{:.3g}".format),
+    }
+    heads = ("code", *(head for head, _ in columns.values()), "amplification")
     cells = []
     for row in rows:
         alpha = row["worst_amplification"]
@@ -93,7 +104,10 @@ def _candidates(rows: list[dict[str, Any]]) -> str:
         cells.append(
             [
                 row["code"],
-                *("-" if row[key] is None else _short(row[key]) for key in keys),
+                *(
+                    "-" if row[key] is None else text(row[key])
+                    for key, (_, text) in columns.items()
+                ),
                 ("singular" if alpha is None else f"{alpha:.1e}") if known else "-",
             ]
         )
@@ -102,10 +116,6 @@ def _candidates(rows: list[dict[str, Any]]) -> str:
     for row, line in zip(rows, cells, strict=True):
         lines += ["  ".join(map(str.ljust, line, widths)).rstrip(), f"    {row['verdict']}"]
     return "\n".join(lines)
-
-
-def _short(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:.3g}"
 
 
 def _dtype(name: str) -> Any:

@@ -55,7 +55,7 @@ def positive(value: Any, name: str) -> float:
         Not a real number, or not positive.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
-        raise UsageError(f"{name} must be a positive number; got {value!r}; give a float")
+        raise UsageError(f"{name} must be a positive number; got {value!r}; give an int or a float")
     number = float(value)
     if not number > 0:
         raise UsageError(f"{name} must be positive; got {value}; give a larger one")

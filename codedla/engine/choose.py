@@ -23,7 +23,7 @@ from codedla.codes import registry
 from codedla.codes.base import Code
 from codedla.codes.exact import ExactCode, WrapCode
 from codedla.codes.peeling import PeelingCode
-from codedla.engine.cost import Cost, predict
+from codedla.engine.cost import Cost, in_bytes, predict
 from codedla.engine.grids import grids_to_try, named_grid
 from codedla.errors import UsageError
 
@@ -134,6 +134,7 @@ def choose(request: Request) -> Choice:
         if request.strict:
             raise UsageError(f"the result must be exact; {warning}; or use code='replication'")
         return Choice(best, _reason(request, best, best.purpose), (warning,))
+    _check_memory(request, offered)
     if request.exact_integers:
         raise UsageError(
             "integer entries this large are exact only with integer weights (tolerate=1), over "
@@ -243,12 +244,31 @@ def _obstacle(request: Request, code: Code, cost: Cost) -> str:
     inexact = _inexact(request, code)
     if inexact:
         return inexact
-    if request.memory is not None and cost.memory_worker > request.memory:
-        return (
-            f"code {code.name} needs {cost.memory_worker:.3g} bytes of a worker's memory, more "
-            f"than the {request.memory:.3g} allowed"
-        )
-    return ""
+    return _too_large(request, code.name, cost)
+
+
+def _too_large(request: Request, name: str, cost: Cost) -> str:
+    """Return by how much a code exceeds the memory of a worker, or an empty string."""
+    if request.memory is None or cost.memory_worker <= request.memory:
+        return ""
+    return (
+        f"code {name} needs {in_bytes(cost.memory_worker)} of a worker's memory, more than the "
+        f"{in_bytes(request.memory)} allowed"
+    )
+
+
+def _check_memory(request: Request, offered: list[Candidate]) -> None:
+    """Refuse if codes would fit but for their memory; name the one that needs the least."""
+    large = [
+        (c.cost.memory_worker, c.refused)
+        for c in offered
+        if c.cost is not None and c.refused and c.refused == _too_large(request, c.name, c.cost)
+    ]
+    if not large:
+        return
+    rest = ", and no other for these losses takes less" if len(large) > 1 else ""
+    fewer = " or a smaller tolerate" if _tolerate(request) else ""
+    raise UsageError(f"{min(large)[1]}{rest}; allow more, or use more workers{fewer}")
 
 
 def _inexact(request: Request, code: Code) -> str:
@@ -320,8 +340,8 @@ def _named(request: Request) -> Choice:
     if request.memory is not None and needed > request.memory:
         raise UsageError(
             f"a worker's shares and replies must fit into the memory allowed, "
-            f"{request.memory:.4g} bytes; code {request.code!r} with blocks {code.blocks} needs "
-            f"{needed:.4g}; use more blocks, more workers or code='auto'"
+            f"{in_bytes(request.memory)}; code {request.code!r} with blocks {code.blocks} needs "
+            f"{in_bytes(needed)}; use more blocks, more workers or code='auto'"
         )
     if request.plain_only and not code.only_plain:
         raise UsageError(

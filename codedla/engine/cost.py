@@ -18,7 +18,7 @@ from codedla.codes.exact import ModularCode
 from codedla.engine.encoder import DENSE_SHARE_FROM
 from codedla.engine.work import COST, SPARSE_COST
 
-__all__ = ["BANDWIDTH", "FLOPS", "Cost", "predict"]
+__all__ = ["BANDWIDTH", "FLOPS", "Cost", "in_bytes", "in_flops", "predict"]
 
 FLOPS = 2e10
 """Assumed speed of one worker, flop/s: only the ratio to the bandwidth matters here."""
@@ -54,6 +54,24 @@ class Cost:
     def seconds(self) -> float:
         """All of it, one after the other."""
         return self.compute + self.transfer + self.decode
+
+
+def in_bytes(count: float) -> str:
+    """Return a number of bytes as a person reads it."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.2f} GiB"
+
+
+def in_flops(count: float) -> str:
+    """Return a number of floating-point operations as a person reads it."""
+    for unit in ("", "k", "M", "G", "T"):
+        if count < 1000:
+            return f"{count:.3g} {unit}flop"
+        count /= 1000
+    return f"{count:.3g} Pflop"
 
 
 def predict(

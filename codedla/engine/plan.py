@@ -18,7 +18,7 @@ from codedla.codes.base import Code
 from codedla.codes.exact import ExactCode
 from codedla.engine import choose
 from codedla.engine.arguments import MOST_WORKERS, block_counts, positive, whole_number
-from codedla.engine.cost import Cost, predict
+from codedla.engine.cost import Cost, in_bytes, in_flops, predict
 from codedla.errors import UsageError
 
 __all__ = ["DEFAULT_TOLERANCE", "Plan", "compute_dtype", "default_tolerance", "make_plan"]
@@ -260,6 +260,8 @@ class Plan:
     def __str__(self) -> str:
         m, inner, n = self.shape
         workers = f"{self.code.active} of {self.pool_workers}"
+        flops = in_flops(self.flops_worker)
+        most = "at most " if self.code.load > 1 else ""  # the round ends before all is done
         rows = [
             ("operation", f"{self.operation}  ({m} x {inner}) @ ({inner} x {n})  {self.dtype}"),
             ("code", f"{self.code.name}, grid {self.code.blocks}"),
@@ -267,11 +269,11 @@ class Plan:
             ("workers", f"{workers} used"),
             ("needs", self.code.suffices),
             ("tolerates", _losses(self.tolerates)),
-            ("flops", f"{_si(self.flops_worker)} per worker, {_si(self.flops_plain)} uncoded"),
-            ("sent", f"{_bytes(self.bytes_sent)} in all"),
-            ("received", f"{_bytes(self.bytes_received)} needed"),
-            ("memory", f"{_bytes(self.memory_worker)} per worker rank"),
-            ("", f"{_bytes(self.memory_master)} on the master rank"),
+            ("flops", f"{most}{flops} per worker, {in_flops(self.flops_plain)} uncoded"),
+            ("sent", f"{in_bytes(self.bytes_sent)} in all"),
+            ("received", f"{in_bytes(self.bytes_received)} needed"),
+            ("memory", f"{in_bytes(self.memory_worker)} per worker rank"),
+            ("", f"{in_bytes(self.memory_master)} on the master rank"),
             ("amplification", f"{self.worst_amplification:.1e} in the worst survivor set"),
             ("error", self._error_in_words()),
         ]
@@ -488,19 +490,3 @@ def _finite(value: float) -> float | None:
 
 def _flop_factor(dtype: np.dtype) -> float:
     return 4.0 if dtype.kind == "c" else 1.0
-
-
-def _bytes(count: float) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.2f} GiB"
-
-
-def _si(count: float) -> str:
-    for unit in ("", "k", "M", "G", "T"):
-        if count < 1000:
-            return f"{count:.3g} {unit}flop"
-        count /= 1000
-    return f"{count:.3g} Pflop"

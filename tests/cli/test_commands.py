@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -414,6 +415,9 @@ def test_a_plan_is_explained(program):
     answer = program("plan", "--shape", "400x300x200", "--ranks", 9, "--explain")
     assert (answer.code, answer.err) == (0, "")
     assert "chosen: " in answer.out and "times the predicted time" in answer.out
+    assert re.search(
+        r"^khatri-rao +3x2 +6 +2 +8\.04 Mflop +\S+ KiB +\S+ MiB ", answer.out, re.MULTILINE
+    )
     answer = program("plan", "--shape", "400x300x200", "--ranks", 9, "--explain", "--json")
     rows = json.loads(answer.out)["candidates"]
     assert rows[0]["verdict"].startswith("chosen")
@@ -426,7 +430,8 @@ def test_memory_is_a_size(program):
     words = ("plan", "--shape", "400x300x200", "--ranks", 9)
     assert program(*words, "--memory", "1.5GiB").code == 0
     refused = program(*words, "--memory", "10K")
-    assert refused.code == 2 and "worker's memory, more than" in refused.err
+    assert refused.code == 2 and "worker's memory, more than the 10.0 KiB allowed" in refused.err
+    assert "takes less; allow more, or use more workers or a smaller tolerate" in refused.err
     for size in ("much", "0", "-1", "3X"):
         refused = program(*words, f"--memory={size}")
         assert refused.code == 2 and "must be a size like 512M" in refused.err
