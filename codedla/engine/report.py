@@ -132,7 +132,10 @@ class Report:
 
     def summary(self) -> str:
         """Return three lines for a person: what ran, who answered, how accurate."""
-        late = ", ".join(map(str, self.stragglers)) or "none"
+        # In several rounds, or with several shares, who was late may have answered as well.
+        both = [rank for rank in self.stragglers if rank in self.responders]
+        late = ", ".join(str(rank) for rank in self.stragglers if rank not in both) or "none"
+        late += f"; late at times: {', '.join(map(str, both))}" if both else ""
         gone = ", ".join(map(str, sorted(set(self.lost) - set(self.wrong)))) or "none"
         wrong = f"; wrong: {', '.join(map(str, self.wrong))}" if self.wrong else ""
         estimate = "unknown" if self.error_estimate is None else f"{self.error_estimate:.1e}"

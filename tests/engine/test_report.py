@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import jsonschema
@@ -133,6 +134,8 @@ def test_three_lines_for_a_person():
     whole = Report("matmul", "uncoded", 2, 2, {}, "int64", error_estimate=0.0)
     assert "error estimate exact" in whole.summary()
     assert "late: none; lost: none" in whole.summary()
+    twice = dataclasses.replace(whole, responders=[1, 2], stragglers=[2, 3])
+    assert "answered: ranks 1, 2; late: 3; late at times: 2; lost: none" in twice.summary()
 
 
 def test_events_name_ranks():
