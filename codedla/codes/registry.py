@@ -8,6 +8,7 @@ Third parties register at run time in the same way, after ``import codedla.codes
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import sys
 from typing import Any, TypeVar
@@ -65,7 +66,9 @@ def get(name: str) -> type[Code]:
     """
     family, colon, parameter = name.partition(":")
     if family not in _CODES:
-        raise UsageError(f"unknown code {name!r}; the codes are {', '.join(available())}")
+        close = difflib.get_close_matches(family, available(), n=3)
+        meant = f"; did you mean {' or '.join(close)}?" if close else ""
+        raise UsageError(f"unknown code {name!r}{meant}; the codes are {', '.join(available())}")
     return _CODES[family].variant(parameter) if colon else _CODES[family]
 
 

@@ -178,6 +178,11 @@ def _as_trace(value: Any) -> Trace:
     return Trace(array.shape, 0, largest)
 
 
+def _called(function: Callable[..., Any]) -> str:
+    """Return a function's name, not its address."""
+    return getattr(function, "__qualname__", None) or repr(function)
+
+
 def trace(function: Callable[..., Any], operands: list[Trace]) -> Trace:
     """Return what is known of the result of a function; for all operands of degree 1.
 
@@ -190,14 +195,14 @@ def trace(function: Callable[..., Any], operands: list[Trace]) -> Trace:
         found = function(*operands)
     except OverflowError as error:
         raise UsageError(
-            f"a function's results must be far from overflow of float64; got {function!r} of "
-            "blocks this large; scale them down, or use integers"
+            "a function's results must be far from overflow of float64; got "
+            f"{_called(function)} of blocks this large; scale them down, or use integers"
         ) from error
     except Exception as error:
         text = " ".join(str(error).split())
         raise UsageError(
             "a function must be a polynomial built from + - * @ ** and .T on matrices; got "
-            f"{function!r}: {type(error).__name__}: {text}; write it with these"
+            f"{_called(function)}: {type(error).__name__}: {text}; write it with these"
         ) from error
     if not isinstance(found, Trace) or len(found.shape) != 2 or found.degree < 1:
         what = type(found).__name__

@@ -90,6 +90,10 @@ def test_unknown_names_list_the_known_ones() -> None:
         get("polinomial")
     for name in available():
         assert name in str(caught.value)
+    with pytest.raises(UsageError, match=r"did you mean polynomial.*; the codes are"):
+        get("polinomial")
+    with pytest.raises(UsageError, match="'zzz'; the codes are"):
+        get("zzz")
     with pytest.raises(UsageError, match="unknown code"):
         unregister("polinomial")
 
