@@ -136,19 +136,20 @@ def markdown_pages(folder: Path) -> list[str]:
 def pages_of_codes(folder: Path, names: Sequence[str], figures: Path | None) -> list[str]:
     """Write a page for each of these codes and their comparison; return what is wrong."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows, source = code_pages.measured(names, figures)
+    rows, sources = code_pages.measured(names, figures)
     menu, faults = _menu({}, "../"), []
     for name in names:
         figure = f"{name}.svg"
         if rows[name]:
             code_pages.draw(name, rows[name], folder / figure)
-        body, wrong = code_pages.code_page(name, rows[name], source, figure)
+        body, wrong = code_pages.code_page(name, rows[name], sources[name], figure)
         faults += wrong
         (folder / f"{name}.html").write_text(_whole(f"{name} - codedla", menu, body))
     body = code_pages.comparison(rows)
     (folder / "index.html").write_text(_whole("All codes - codedla", menu, body, wide=True))
     faults += [line for page in sorted(folder.glob("*.html")) for line in dangling(page)]
-    print(f"{len(names)} codes rendered to {folder}; figures: {source}")
+    figures_from = "; ".join(sorted(set(sources.values())))
+    print(f"{len(names)} codes rendered to {folder}; figures: {figures_from}")
     return faults
 
 

@@ -34,6 +34,7 @@ __all__ = ["code_page", "comparison", "draw", "measured", "rendered"]
 LOSSES = (2, 5)  # a panel each
 SIZES = (4, 16, 36, 64)  # of the short run
 SAMPLES = 8
+SHORT = "a short run while these pages were made"
 FEW = 4  # codes that are measured in this process
 TABLE_SIZES = (16, 64)  # worst errors in the comparison
 CEILING = 10.0  # drawn for "no digit is left"
@@ -55,7 +56,9 @@ for _role in ("attr", "class", "data", "func", "meth", "mod", "obj"):
     roles.register_generic_role(_role, nodes.literal)
 
 
-def measured(names: Iterable[str], file: Path | None) -> tuple[dict[str, list[Row]], str]:
+def measured(
+    names: Iterable[str], file: Path | None
+) -> tuple[dict[str, list[Row]], dict[str, str]]:
     """Return the errors of these codes in double precision, and where the figures come from.
 
     Parameters
@@ -68,10 +71,11 @@ def measured(names: Iterable[str], file: Path | None) -> tuple[dict[str, list[Ro
     -------
     rows : dict
         Code -> rows as of ``accuracy.measure``, infinite errors as ``inf``.
-    source : str
+    sources : dict
+        Code -> the same in words.
     """
     rows: dict[str, list[Row]] = {name: [] for name in names}
-    source = "a short run while these pages were made"
+    source = SHORT
     if file is not None:
         document = json.loads(file.read_text())
         for row in document["rows"]:
@@ -81,12 +85,13 @@ def measured(names: Iterable[str], file: Path | None) -> tuple[dict[str, list[Ro
                 rows[row["code"]].append({**row, **errors})
         source = f"benchmarks/accuracy.py, {document['machine']['date'][:10]}"
     missing = [name for name, found in rows.items() if not found and accuracy.inexact(name)]
+    sources = dict.fromkeys(rows, source) | dict.fromkeys(missing, SHORT)
     if len(missing) > FEW:
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
             rows |= zip(missing, pool.map(_short_run, missing), strict=True)
     else:
         rows |= {name: _short_run(name) for name in missing}
-    return rows, source
+    return rows, sources
 
 
 def _short_run(name: str) -> list[Row]:

@@ -122,9 +122,18 @@ def test_every_code_is_well_formed() -> None:
 
 def test_codes_that_were_not_measured_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(code_pages, "SIZES", (4,))
-    rows, source = code_pages.measured(["matdot", "galois"], None)
+    rows, sources = code_pages.measured(["matdot", "galois"], None)
     assert {(row["nodes"], row["s"]) for row in rows["matdot"]} == {
         (nodes, s) for nodes in ("chebyshev", "unity", "equispaced") for s in (2, 5)
     }
     assert all(0 < row["worst"] < 1e-11 for row in rows["matdot"])
-    assert rows["galois"] == [] and "short run" in source
+    assert rows["galois"] == [] and "short run" in sources["matdot"]
+
+
+def test_each_page_says_where_its_own_figures_come_from(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(code_pages, "SIZES", (4,))
+    file = figures(tmp_path / "accuracy.json")
+    _, sources = code_pages.measured(["khatri-rao", "matdot"], file)
+    assert "2001-02-03" in sources["khatri-rao"] and "short run" in sources["matdot"]
