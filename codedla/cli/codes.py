@@ -75,7 +75,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
     )
     return (
         f"{table}\n\n{len(rows)} codes; example: replies needed, workers, blocks of C (inner "
-        "blocks in the middle).\n'codedla codes NAME' prints everything about one."
+        "blocks in the middle).\nThose for matvec do for matmul as well: they cut A alone.\n"
+        "'codedla codes NAME' prints everything about one."
     )
 
 
