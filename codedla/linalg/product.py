@@ -27,7 +27,7 @@ from codedla.errors import CodedlaWarning, UsageError, VerificationFailed
 from codedla.linalg.operands import Checked
 from codedla.linalg.resident import resident_keys
 from codedla.linalg.spares import check_spares, make_spare_decoder
-from codedla.linalg.verify import ReplyCheck, obstacle, verify_product, worthwhile
+from codedla.linalg.verify import ReplyCheck, unverifiable, verify_product, worthwhile
 
 __all__ = [
     "Product",
@@ -221,7 +221,7 @@ def _verification(verify: str, product: Product, a: Checked, b: Checked) -> str:
     if verify == "spares":
         check_spares(product.plan)
     elif verify == "freivalds":
-        reason = obstacle(product.plan, a, b)
+        reason = unverifiable(product.plan, a, b)
         if reason:
             raise VerificationFailed(reason)
     return verify

@@ -31,6 +31,7 @@ __all__ = [
     "CHEAP",
     "ReplyCheck",
     "obstacle",
+    "unverifiable",
     "verification_seconds",
     "verify_product",
     "worthwhile",
@@ -128,15 +129,17 @@ class ReplyCheck:
         return self._of_share[share].agrees(share, reply)
 
 
+def unverifiable(plan: Plan, a: Checked, b: Checked) -> str:
+    """Return why no product of these operands can be verified, or an empty string."""
+    finite = a.facts.finite and b.facts.finite
+    return "" if plan.dtype.kind in "iub" or finite else _NOT_FINITE
+
+
 def obstacle(plan: Plan, a: Checked, b: Checked) -> str:
-    """Return why products of these operands cannot be projected, or an empty string."""
-    if plan.dtype.kind in "iub":
-        return ""
-    if not (a.facts.finite and b.facts.finite):
-        return _NOT_FINITE
-    if not combinable(a, b, plan.dtype):
-        return _NEAR_OVERFLOW
-    return ""
+    """Return why replies to these operands cannot be projected, or an empty string."""
+    if plan.dtype.kind in "fc" and a.facts.finite and b.facts.finite:
+        return "" if combinable(a, b, plan.dtype) else _NEAR_OVERFLOW
+    return unverifiable(plan, a, b)
 
 
 def verification_seconds(plan: Plan) -> float:
