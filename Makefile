@@ -43,7 +43,7 @@ test-serial: $(VENV)/.dev
 	$(PY) -m pytest -q --ignore=tests/mpi_unit -m alone
 
 test-mpi: $(VENV)/.dev
-	$(MPI_SETTINGS) mpirun -n 4 $(PY) -m pytest -q --color=no -p no:cacheprovider \
+	$(MPI_SETTINGS) PYTEST_ADDOPTS= mpirun -n 4 $(PY) -m pytest -q --color=no -p no:cacheprovider \
 	  --with-mpi --timeout 60 --timeout-method=thread tests/mpi_unit
 
 test-slurm: $(VENV)/.dev  ## the job scripts on a throw-away Slurm cluster (root; eight minutes)
