@@ -6,8 +6,7 @@ inner dimension 100, the worst of the loss patterns that were tried: all of them
 runs of neighbours (gaps 1, 2, 3) and about a hundred random ones. None: not measured.
 
 A scheme lists the codes of this package that stand for it, as (code, nodes); those that are
-registered are measured. ``chebyshev`` nodes come with Chebyshev polynomials here, so that they
-stand for monomials at the same points, too, and are better.
+registered are measured.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ ERRORS = (
     Scheme(
         "Chebyshev points, monomials",
         POLYNOMIAL,
-        (("polynomial", "chebyshev"),),
+        (("polynomial", "chebyshev-powers"),),
         (4e-11, 8e-4, ALL),
         (1.3e-9, 2.5e-2, ALL),
     ),
@@ -128,7 +127,7 @@ ERRORS = (
     Scheme(
         "Gaussian, best draw",
         MATVEC,
-        (("gaussian", None),),
+        (("random-gaussian", "frame"),),
         (4e-14, 1.3e-13, 2.2e-13),
         (4e-14, 2.7e-13, 4e-13),
         draws=12,
@@ -140,6 +139,21 @@ ERRORS = (
         (1e-14, 3.5e-14, 6.4e-14),
         (2e-14, 9e-14, 1.3e-13),
         draws=1,
+    ),
+    Scheme(
+        "[I; Gaussian], best draw",
+        MATVEC,
+        (("random-gaussian", "systematic"),),
+        (7e-15, 2.7e-14, 8e-14),
+        (2.8e-14, 8.8e-14, 2.6e-13),
+        draws=12,
+    ),
+    Scheme(
+        "[I; exponentials], totally positive",
+        MATVEC,
+        (("exponential", None),),
+        (9.5e-15, 2.8e-14, 5.7e-14),
+        (1e-11, 5.6e-10, 6e-9),
     ),
     Scheme(
         "[I; orthonormal rows], best draw",
@@ -179,7 +193,7 @@ ERRORS = (
     Scheme(
         "Chebyshev points, monomials",
         MATDOT,
-        (("matdot", "chebyshev"),),
+        (("matdot", "chebyshev-powers"),),
         (3e-11, 3e-4, ALL),
     ),
     Scheme(
@@ -207,6 +221,12 @@ ERRORS = (
         ENTANGLED,
         (("entangled", "equispaced"),),
         (7.7e-9, 3e-2, ALL),
+    ),
+    Scheme(
+        "Chebyshev points, monomials",
+        ENTANGLED,
+        (("entangled", "chebyshev"),),
+        (3.8e-10, 5e-5, ALL),
     ),
     Scheme(
         "complex roots of unity",

@@ -7,7 +7,8 @@ not. The points offered here, best first:
 name       points                                conditioning of a decode, threshold ``K``
 ========== ===================================== ==========================================
 unity      ``exp(2 pi i j / N)`` (complex)       grows like ``N**s``, ``s`` = losses
-chebyshev  ``cos((2 j + 1) pi / (2 N))``         ``N**(2 s)`` in the Chebyshev basis
+chebyshev  ``cos((2 j + 1) pi / (2 N))``         ``N**(2 s)`` in the Chebyshev basis;
+                                                 exponential in ``K`` for powers
 equispaced ``-1 ... 1`` in equal steps           exponential in ``K``: for teaching only
 ========== ===================================== ==========================================
 
@@ -259,8 +260,8 @@ def at_workers(
 
     Parameters
     ----------
-    name : {"unity", "chebyshev", "equispaced"}
-        The points. At Chebyshev points the functions are the normalised Chebyshev polynomials,
+    name : {"unity", "chebyshev", "chebyshev-powers", "equispaced"}
+        The points. At "chebyshev" points the functions are the normalised Chebyshev polynomials,
         else powers.
     degrees : ndarray (c,) of int
     count : int
@@ -283,9 +284,11 @@ def at_workers(
         return unity_powers(place, degrees, count)
     if name == "chebyshev":
         return chebyshev_basis(place, degrees, count)
+    if name == "chebyshev-powers":
+        return monomials(chebyshev(count)[place], degrees)
     if name == "equispaced":
         return monomials(equispaced(count)[place], degrees)
-    raise UsageError(f"points are unity, chebyshev or equispaced; got {name!r}")
+    raise UsageError(f"points are unity, chebyshev, chebyshev-powers or equispaced; got {name!r}")
 
 
 def powers_at_workers(
@@ -297,5 +300,5 @@ def powers_at_workers(
     products by their exponents, which the products of Chebyshev polynomials would mix.
     """
     if name == "chebyshev":
-        return monomials(chebyshev(count)[spread(count, losses)], exponents)
+        name = "chebyshev-powers"
     return at_workers(name, exponents, count, losses)

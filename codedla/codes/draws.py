@@ -10,16 +10,25 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.codes import worst
+from codedla.codes import accuracy, worst
 from codedla.codes.rows import scaled_rows
 from codedla.codes.solve import Completion
 
-__all__ = ["best_draw", "numbers", "orthonormal_columns", "random_rows", "worst_of_generator"]
+__all__ = [
+    "best_draw",
+    "best_frame",
+    "best_parity",
+    "numbers",
+    "orthonormal_columns",
+    "random_rows",
+    "worst_of_generator",
+]
 
 FloatArray = NDArray[np.float64]
 Draw = TypeVar("Draw")
@@ -111,3 +120,38 @@ def best_draw(
             if rating < least:
                 best, least = draw, rating
     return best
+
+
+@lru_cache(maxsize=128)
+def best_frame(draw: Callable[[str, int, int], FloatArray], blocks: int, losses: int) -> FloatArray:
+    """Return the best draw of a generator of ``blocks + losses`` rows, of norm ``sqrt(blocks)``.
+
+    Parameters
+    ----------
+    draw : callable
+        Turns a label, a number of rows and a width into rows of norm ``sqrt(width)``.
+    blocks, losses : int
+    """
+    workers = blocks + losses
+    norms = np.full(workers, math.sqrt(blocks))
+    return best_draw(
+        lambda seed: draw(f"frame {blocks} {losses} {seed}", workers, blocks),
+        lambda rows, effort: worst_of_generator(rows, norms, effort),
+        blocks,
+        losses,
+    )
+
+
+@lru_cache(maxsize=128)
+def best_parity(
+    draw: Callable[[str, int, int], FloatArray], blocks: int, losses: int
+) -> FloatArray:
+    """Return the best draw of ``losses`` parity rows; parameters as of :func:`best_frame`."""
+    if losses == 0:
+        return np.empty((0, blocks))
+    return best_draw(
+        lambda seed: draw(f"parity {blocks} {losses} {seed}", losses, blocks),
+        accuracy.worst_of_parity,
+        blocks,
+        losses,
+    )

@@ -223,9 +223,9 @@ class Completion:
             q, r = np.linalg.qr(rows)
             inverse = np.linalg.solve(r, q.conj().T)
             scaled = self.wanted @ inverse
-            _require_exact(scaled @ rows, self.wanted)
             if size <= _REFINED:
                 scaled = _refine(scaled, rows, self.wanted, inverse)
+            _require_exact(scaled @ rows, self.wanted)
         else:
             left, checks = self._split
             scaled = left[:, survivors]

@@ -118,7 +118,9 @@ def test_functions_at_workers() -> None:
     found = nodes.at_workers("chebyshev", degrees, 9, 3)
     expected = np.column_stack([np.ones(9), math.sqrt(2) * (4 * x**3 - 3 * x), math.sqrt(2) * x])
     assert np.abs(found - expected).max() < 1e-14
+    found = nodes.at_workers("chebyshev-powers", degrees, 9, 3)
+    assert np.array_equal(found, x[:, None] ** degrees)
     x = nodes.equispaced(9)[place]
     assert np.array_equal(nodes.at_workers("equispaced", degrees, 9, 3), x[:, None] ** degrees)
-    with pytest.raises(UsageError, match="unity, chebyshev or equispaced; got 'trig'"):
+    with pytest.raises(UsageError, match="chebyshev-powers or equispaced; got 'trig'"):
         nodes.at_workers("trig", degrees, 9, 3)

@@ -55,9 +55,9 @@ class MatDot(Code):
     citation = "Dutta et al., IEEE Trans. Inf. Theory 66 (2020)"
     weakness = (
         "every reply is as large as C; nodes chebyshev lose more than 6 digits from 5 losses and "
-        "p=9 on, unity from p=50 on, equispaced all from p=19 on"
+        "p=9 on, unity and chebyshev-powers from p=50 and p=13 on, equispaced all from p=19 on"
     )
-    node_choices = ("chebyshev", "unity", "equispaced")
+    node_choices = ("chebyshev", "unity", "chebyshev-powers", "equispaced")
 
     @classmethod
     def needs(cls, grid: Grid) -> int:

@@ -26,17 +26,14 @@ Chen and Dongarra, "Numerically stable real number codes based on random matrice
 
 from __future__ import annotations
 
-import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codedla.blocks import Grid
-from codedla.codes import accuracy
 from codedla.codes.base import Code
-from codedla.codes.draws import best_draw, orthonormal_columns, worst_of_generator
+from codedla.codes.draws import best_frame, best_parity, orthonormal_columns
 from codedla.codes.registry import register
 from codedla.codes.rows import scaled_rows
 
@@ -63,33 +60,13 @@ class Orthonormal(Code):
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
         blocks, losses = self.grid.m, self.tolerates
         if self.systematic:
-            rows = np.concatenate([np.eye(blocks), _parity(blocks, losses)])
+            rows = np.concatenate([np.eye(blocks), best_parity(_draw, blocks, losses)])
         else:
-            rows = _frame(blocks, losses)
+            rows = best_frame(_draw, blocks, losses)
         return rows, np.ones((self.n_workers, 1))
 
 
-@lru_cache(maxsize=64)
-def _frame(blocks: int, losses: int) -> NDArray[np.float64]:
-    norms = np.full(blocks + losses, math.sqrt(blocks))
-    return best_draw(
-        lambda seed: scaled_rows(
-            orthonormal_columns(f"frame {blocks} {losses} {seed}", blocks + losses, blocks)
-        ),
-        lambda rows, effort: worst_of_generator(rows, norms, effort),
-        blocks,
-        losses,
-    )
-
-
-@lru_cache(maxsize=64)
-def _parity(blocks: int, losses: int) -> NDArray[np.float64]:
-    tall, thin = max(blocks, losses), min(blocks, losses)
-
-    def draw(seed: int) -> NDArray[np.float64]:
-        columns = orthonormal_columns(f"parity {blocks} {losses} {seed}", tall, thin)
-        return scaled_rows(columns.T if losses <= blocks else columns)
-
-    if losses == 0:
-        return np.empty((0, blocks))
-    return best_draw(draw, accuracy.worst_of_parity, blocks, losses)
+def _draw(label: str, count: int, width: int) -> NDArray[np.float64]:
+    tall, thin = max(count, width), min(count, width)
+    columns = orthonormal_columns(label, tall, thin)
+    return scaled_rows(columns if count >= width else columns.T)

@@ -48,10 +48,10 @@ class Polynomial(Code):
     purpose = "no survivor set loses many digits"
     weakness = (
         "decodes all blocks even when nobody is late, and in complex numbers; nodes chebyshev "
-        "(code orthopoly) lose more than 6 digits from 3 losses and m*n=36 on, equispaced from "
-        "m*n=16 on"
+        "(code orthopoly) lose more than 6 digits from 3 losses and m*n=36 on, chebyshev-powers "
+        "from m*n=25 on, equispaced from m*n=16 on"
     )
-    node_choices = ("unity", "chebyshev", "equispaced")
+    node_choices = ("unity", "chebyshev", "chebyshev-powers", "equispaced")
 
     def _generators(self) -> tuple[NDArray[Any], NDArray[Any]]:
         m, n = self.grid.m, self.grid.n
