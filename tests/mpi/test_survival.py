@@ -140,7 +140,7 @@ def test_a_worker_that_is_needed_freezes_at_random(survive):
 
 def test_a_second_pool_needs_living_ranks(survive, job):
     ended = job("second_pool.py", 5)
-    assert ended.code == 0, ended
+    assert ended.code == 0 and "result" in ended.data, ended
     result = ended.data["result"]
     assert result["first"]
     assert "all ranks of its communicator alive; got one that failed" in result["second"]
