@@ -263,6 +263,8 @@ def check_generators(code: Code) -> None:
         assert np.all(np.isfinite(matrix))
     assert code.generator.shape[0] == count * u * v
     assert code.wanted.shape == (grid.outputs, code.generator.shape[1])
+    # So many replies can only determine so many unknowns.
+    assert code.generator.shape[1] <= code.threshold * u * v or code.tolerates == 0
     for share in set(range(count)) - set(code.shares):
         assert not code.rows_a(share).any(), describe(code)
     assert {code.home(share) for share in code.shares} == set(range(code.active))
