@@ -365,6 +365,8 @@ def check_worst(code: Code) -> None:
     """The worst amplification is finite, reached by its own set, and never beaten."""
     alpha, survivors = code.worst_amplification()
     assert code.decodable(survivors)
+    if code.load == 1:
+        assert len(survivors) == code.threshold, describe(code)
     assert alpha == code.amplification(survivors)
     assert math.isfinite(alpha)
     if not code.counts and math.comb(code.active, code.tolerates) > ALL_SETS:
