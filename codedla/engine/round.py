@@ -8,7 +8,7 @@ to the decoder.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -210,6 +210,34 @@ class Pool(Protocol):
             Too many workers were lost, or the deadline passed too early.
         WorkerError
             A worker's task raised.
+        """
+        ...
+
+    def run_all(self, jobs: Iterable[Round], done: Callable[[int, Outcome], None]) -> None:
+        """Run rounds that do not need each other's results, several at a time where that helps.
+
+        Parameters
+        ----------
+        jobs : iterable of Round
+            Drawn one by one, when there is somebody to compute for them: a generator need not hold
+            more than a few rounds' memory at a time. Every round has its own collector, decoder
+            and, from when it is drawn, time-out.
+        done : callable
+            ``done(index, outcome)`` is called, on the caller's thread, as soon as round ``index``
+            (counted from 0 in the order of ``jobs``) is decoded: once for each, in any order. It
+            may read the decoder's output and drop resident operands, but not run other rounds.
+
+        Raises
+        ------
+        NotDecodable, WorkerError
+            As by :meth:`run`, by any of the rounds; the others that are under way are given up.
+            What ``jobs`` or ``done`` raises ends the rounds in the same way.
+
+        Notes
+        -----
+        Rounds share operands by their keys (:class:`Operand`): what a worker holds under a key is
+        not sent again, and any threshold of the replies decodes a round, not the same workers each
+        time.
         """
         ...
 

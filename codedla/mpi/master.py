@@ -19,7 +19,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -135,6 +135,11 @@ class Master:
                     self._cancel(link)
                 self._settle(job.decoder.output)
             return running.outcome
+
+    def run_all(self, jobs: Iterable[Round], done: Callable[[int, Outcome], None]) -> None:
+        """Run rounds one after the other; see :class:`codedla.engine.round.Pool`."""
+        for index, job in enumerate(jobs):
+            done(index, self.run(job))
 
     @contextmanager
     def _consistent(self) -> Iterator[Postponed]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -141,6 +141,10 @@ class MPIPool:
     def run(self, job: Round) -> Outcome:
         """Run one round; see :class:`codedla.engine.round.Pool`."""
         return self._opened().run(job)
+
+    def run_all(self, jobs: Iterable[Round], done: Callable[[int, Outcome], None]) -> None:
+        """Run several rounds at a time; see :class:`codedla.engine.round.Pool`."""
+        self._opened().run_all(jobs, done)
 
     @property
     def trace(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from codedla.engine.arguments import whole_number
@@ -57,6 +57,15 @@ class LocalPool:
         """Forget all resident operands; idempotent."""
         self._closed = True
         self._resident.clear()
+
+    def run(self, job: Round) -> Outcome:
+        """Run one round; see :class:`codedla.engine.round.Pool`."""
+        raise NotImplementedError(f"{type(self).__name__} must say how it runs a round")
+
+    def run_all(self, jobs: Iterable[Round], done: Callable[[int, Outcome], None]) -> None:
+        """Run rounds one after the other; see :class:`codedla.engine.round.Pool`."""
+        for index, job in enumerate(jobs):
+            done(index, self.run(job))
 
     def new_key(self) -> int:
         """Return an unused positive id."""
