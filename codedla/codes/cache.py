@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
@@ -12,7 +13,7 @@ Value = TypeVar("Value")
 
 
 class Recent(Generic[Value]):
-    """The most recently used values, by key.
+    """The most recently used values, by key; threads may share it.
 
     Parameters
     ----------
@@ -31,13 +32,19 @@ class Recent(Generic[Value]):
         """Return the value under ``key``, which makes it the most recent, or None."""
         value = self._values.get(key)
         if value is not None:
-            self._values.move_to_end(key)
+            with contextlib.suppress(KeyError):  # another thread has dropped it meanwhile
+                self._values.move_to_end(key)
         return value
 
     def put(self, key: Hashable, value: Value, room: int | None = None) -> None:
         """Keep ``value``; drop the least recent ones beyond ``room`` (or less room, if given)."""
+        self._values.pop(key, None)
         self._values[key] = value
-        self._values.move_to_end(key)
         most = self.room if room is None else min(self.room, max(1, room))
-        while len(self._values) > most:
-            self._values.popitem(last=False)
+        with contextlib.suppress(KeyError):  # other threads have dropped what was to go
+            while len(self._values) > most:
+                self._values.popitem(last=False)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._values.clear()

@@ -17,7 +17,17 @@ from codedla.blocks import Grid
 from codedla.codes.base import Code
 from codedla.errors import UsageError
 
-__all__ = ["available", "describe", "entry", "example", "get", "register", "table", "unregister"]
+__all__ = [
+    "available",
+    "describe",
+    "entry",
+    "example",
+    "families",
+    "get",
+    "register",
+    "table",
+    "unregister",
+]
 
 _CODES: dict[str, type[Code]] = {}
 _SIZES = (2, 4, 3, 1)  # blocks a dimension of an example, in the order they are tried
@@ -75,6 +85,11 @@ def get(name: str) -> type[Code]:
 def available() -> list[str]:
     """Return the names of all codes, in the order of registration."""
     return list(_CODES)
+
+
+def families() -> tuple[type[Code], ...]:
+    """Return all code families, in the order of registration."""
+    return tuple(_CODES.values())
 
 
 def table() -> list[dict[str, Any]]:

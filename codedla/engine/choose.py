@@ -21,13 +21,14 @@ import numpy as np
 from codedla.blocks import Grid
 from codedla.codes import registry
 from codedla.codes.base import Code
+from codedla.codes.cache import Recent
 from codedla.codes.exact import ExactCode, WrapCode
 from codedla.codes.peeling import PeelingCode
 from codedla.engine.cost import Cost, in_bytes, predict
 from codedla.engine.grids import grids_to_try, named_grid
 from codedla.errors import UsageError
 
-__all__ = ["Candidate", "Choice", "Request", "candidates", "choose", "default_tolerate"]
+__all__ = ["Candidate", "Choice", "Request", "candidates", "choose", "default_tolerate", "forget"]
 
 _PREFERRED = ("uncoded", "khatri-rao", "mds", "replication")
 """Of equally fast candidates the first of these is chosen, khatri-rao where it cuts B as well."""
@@ -39,6 +40,9 @@ MOST_UNKNOWNS = 1000
 """Most blocks that such a code solves for without peeling: the time grows with the cube."""
 _ALIKE = 0.02
 """Candidates whose predicted times differ by less are equally fast."""
+_REMEMBERED = 16
+"""Choices that are remembered, and below in all coefficients of their codes, roughly."""
+_REMEMBERED_COEFFICIENTS = 200_000
 
 
 @dataclass(frozen=True)
@@ -94,10 +98,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Choice:
-    """The code that was chosen, why, and what the user should know."""
+    """The code that was chosen, why, what it costs, and what the user should know."""
 
     code: Code
     reason: str
+    cost: Cost
     warnings: tuple[str, ...] = ()
 
 
@@ -106,8 +111,15 @@ def default_tolerate(n_workers: int) -> int:
     return 0 if n_workers < 3 else 1 if n_workers < 6 else 2
 
 
+# The same product comes again and again; weighing all codes takes longer than a small one.
+_chosen: Recent[Choice] = Recent(_REMEMBERED)
+
+
 def choose(request: Request) -> Choice:
     """Return the code for ``request``.
+
+    Choices are remembered: equal requests get the same code object, which then also remembers the
+    decoding weights of its survivor sets.
 
     Raises
     ------
@@ -115,6 +127,25 @@ def choose(request: Request) -> Choice:
         No code fits; the message says what would.
     """
     _check_tolerate(request)
+    if not isinstance(request.nodes, str | None):
+        return _new_choice(request)  # to be refused, with a message of its own
+    # Whatever else the choice depends on is part of the key, so that nothing stale is found.
+    key = (request, registry.families())
+    known = _chosen.get(key)
+    if known is None:
+        known = _new_choice(request)
+        size = known.code.n_shares * known.code.grid.outputs
+        _chosen.put(key, known, _REMEMBERED_COEFFICIENTS // max(size, 1))
+    return known
+
+
+def forget() -> None:
+    """Forget earlier choices, as is necessary after changing a code family in place."""
+    _chosen.clear()
+
+
+def _new_choice(request: Request) -> Choice:
+    """Choose, without a look at earlier choices."""
     if request.code != "auto":
         return _named(request)
     if request.nodes is not None:
@@ -123,17 +154,17 @@ def choose(request: Request) -> Choice:
             "name the code, e.g. code='polynomial'"
         )
     offered = candidates(request)
-    fit = [c.code for c in offered if c.code is not None and not c.refused]
-    for code in fit:
+    fit = [(c.code, c.cost) for c in offered if c.code and c.cost and not c.refused]
+    for code, cost in fit:
         if not _too_inaccurate(request, code):
-            return Choice(code, _reason(request, code, code.purpose))
+            return Choice(code, _reason(request, code, code.purpose), cost)
     if fit:
         # None meets the tolerance with these blocks and losses: the best is taken, and says so.
-        best = min(fit, key=lambda code: code.worst_amplification()[0])
+        best, cost = min(fit, key=lambda pair: pair[0].worst_amplification()[0])
         warning = best.digits_warning(request.eps, request.tolerance) or ""
         if request.strict:
             raise UsageError(f"the result must be exact; {warning}; or use code='replication'")
-        return Choice(best, _reason(request, best, best.purpose), (warning,))
+        return Choice(best, _reason(request, best, best.purpose), cost, (warning,))
     _check_memory(request, offered)
     if request.exact_integers:
         raise UsageError(
@@ -336,7 +367,8 @@ def _tolerate_by(request: Request, family: type[Code]) -> int:
 def _named(request: Request) -> Choice:
     code = _build(request, request.code, _grids(request, request.code))
     warnings = []
-    needed = _predict(request, code).memory_worker
+    cost = _predict(request, code)
+    needed = cost.memory_worker
     if request.memory is not None and needed > request.memory:
         raise UsageError(
             f"a worker's shares and replies must fit into the memory allowed, "
@@ -363,7 +395,7 @@ def _named(request: Request) -> Choice:
         if warning and request.strict:
             raise UsageError(f"the result must be exact; {warning}; or use code='replication'")
         warnings += [warning] if warning else []
-    return Choice(code, _reason(request, code, "asked for"), tuple(warnings))
+    return Choice(code, _reason(request, code, "asked for"), cost, tuple(warnings))
 
 
 def _grids(request: Request, name: str) -> Iterator[Grid]:

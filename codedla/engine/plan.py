@@ -398,7 +398,7 @@ def make_plan(
         compute = np.result_type(compute, np.complex64)
     if isinstance(chosen.code, ExactCode):
         compute = chosen.code.computes
-    return Plan(
+    plan = Plan(
         operation=operation,
         code=chosen.code,
         shape=request.shape,
@@ -411,6 +411,10 @@ def make_plan(
         density=density,
         request=request,
     )
+    # Known already: it is left where the cached property would put it. A changed copy of the plan
+    # does not take it along, and predicts anew.
+    vars(plan)["cost"] = chosen.cost
+    return plan
 
 
 def _attainable(code: Code, limit: float, eps: float, *, given: bool) -> float:

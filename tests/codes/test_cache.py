@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+
 from codedla.codes.cache import Recent
 
 
@@ -27,3 +30,36 @@ def test_large_values_get_less_room_but_always_one() -> None:
     for key in range(7, 12):
         recent.put(key, "small", room=100)
     assert len(recent) == 4
+
+
+def test_threads_may_share_it() -> None:
+    recent: Recent[int] = Recent(1)
+    failures: list[BaseException] = []
+
+    def use(seed: int) -> None:
+        try:
+            for number in range(3000):
+                recent.put((seed, number % 3), number + 1)
+                recent.get((1 - seed, number % 3))
+        except BaseException as error:
+            failures.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=use, args=(seed,)) for seed in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert failures == []
+    assert len(recent) <= 1
+
+
+def test_cleared_it_is_empty() -> None:
+    recent: Recent[str] = Recent(2)
+    recent.put(1, "a")
+    recent.clear()
+    assert (len(recent), recent.get(1)) == (0, None)

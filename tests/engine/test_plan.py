@@ -11,6 +11,7 @@ import pytest
 import codedla
 from codedla.blocks import Grid
 from codedla.codes import Code, error_estimate, get, register, unregister
+from codedla.engine import choose
 from codedla.engine.choose import MOST_COEFFICIENTS, default_tolerate
 from codedla.engine.cost import predict
 from codedla.engine.plan import Plan, compute_dtype, make_plan
@@ -411,8 +412,12 @@ def test_auto_takes_the_most_accurate_and_warns_where_none_meets_the_tolerance()
 
 def test_auto_checks_the_accuracy_of_double_precision_too(monkeypatch):
     usual = make_plan((1000, 1000), (1000, 1000), "f8", 8).code
-    monkeypatch.setattr(type(usual), "worst_amplification", lambda code: (1e8, ()))
-    assert make_plan((1000, 1000), (1000, 1000), "f8", 8).code.name != usual.name
+    with monkeypatch.context() as patch:
+        patch.setattr(type(usual), "worst_amplification", lambda code: (1e8, ()))
+        choose.forget()
+        assert make_plan((1000, 1000), (1000, 1000), "f8", 8).code.name != usual.name
+    choose.forget()
+    assert make_plan((1000, 1000), (1000, 1000), "f8", 8).code.name == usual.name
 
 
 def test_what_is_for_sparse_operands_is_not_built_for_dense_ones():
@@ -444,3 +449,55 @@ def test_products_of_nothing_are_explained(code):
 def test_absurd_numbers_of_blocks_are_refused_at_once(blocks):
     with pytest.raises(UsageError, match="blocks are at most 1000000 in all"):
         make_plan((10**9, 10), (10, 10**9), "f8", 8, code="khatri-rao", blocks=blocks)
+
+
+# -- choices are remembered --------------------------------------------------------------------
+
+
+def test_equal_requests_get_the_same_code():
+    choose.forget()
+    first = plan(rows=301)
+    assert plan(rows=301).code is first.code
+    assert plan(rows=302).code is not first.code
+    assert plan(rows=301, tolerate=1).code is not first.code
+    choose.forget()
+    again = plan(rows=301)
+    assert again.code is not first.code
+    assert again.to_dict() == first.to_dict()
+
+
+def test_a_new_code_is_considered_at_once_and_a_removed_one_no_more():
+    options = {"rows": 300, "inner": 200, "cols": 250, "workers": 2}
+    usual = plan(**options).code
+    assert usual.name == "uncoded"
+    family = get("uncoded")
+    unregister("uncoded")
+    try:
+        assert plan(**options).code.name != "uncoded"
+    finally:
+        register(family)
+    assert plan(**options).code.name == "uncoded"
+
+
+def test_refusals_are_not_remembered():
+    for _ in range(2):
+        with pytest.raises(UsageError, match="nodes belong to a named code"):
+            plan(nodes=["unhashable"])
+        with pytest.raises(UsageError, match="at least one worker must answer"):
+            plan(tolerate=8)
+
+
+def test_few_choices_of_many_workers_are_remembered():
+    choose.forget()
+    large = plan(rows=4000, workers=150).code
+    assert plan(rows=4000, workers=150).code is large
+    for rows in range(4001, 4017):
+        plan(rows=rows, workers=4)
+    assert plan(rows=4000, workers=150).code is not large
+
+
+def test_the_cost_is_that_of_the_choice_and_a_changed_plan_has_its_own():
+    whole = plan(rows=1000)
+    assert whole.cost == predict(whole.code, whole.shape, whole.density, whole.compute)
+    half = dataclasses.replace(whole, shape=(500, 50, 80))
+    assert half.cost.flops_worker < whole.cost.flops_worker
