@@ -110,6 +110,8 @@ class Code(abc.ABC):
     """Sub-blocks of a share of A (``u x q``), of a share of B (``q x v``) and so of a reply."""
     load: int = 1
     """Shares of each worker."""
+    speculative: ClassVar[bool] = False
+    """Shares of late workers are always given to idle ones, too."""
     blocks_per_worker: ClassVar[int] = 1
     """Row blocks offered per worker, where the user names none: many for codes of small shares."""
     masks: tuple[int, int] = (0, 0)

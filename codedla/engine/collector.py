@@ -1,6 +1,6 @@
 """The collector: a state machine that turns replies and losses into instructions.
 
-It does no I/O and reads no clock. A pool feeds it events and does what it answers. Late, duplicate
+It does no I/O and has no clock. A pool feeds it events and does what it answers. Late, duplicate
 and cancelled replies are legal events. Whether the replies suffice is the code's decision; whether
 they suffice *accurately* is decided here, by the amplification of the survivor set:
 ``alpha(S) * eps`` above the tolerance means waiting for one more worker while any is outstanding.
@@ -8,17 +8,21 @@ they suffice *accurately* is decided here, by the amplification of the survivor 
 Every share has its home on one worker, which computes its shares in ascending order. When so many
 workers are lost that the shares still under way cannot decode, the missing ones are put on
 :attr:`Collector.queue`, and :meth:`Collector.next` hands them to whoever is free. So a round fails
-only when no worker is left.
+only when no worker is left. With *speculation*, a share whose worker is late is treated alike, once
+and while somebody is idle; its own worker goes on, and whoever answers first counts. For that the
+pool lends its clock.
 """
 
 from __future__ import annotations
 
 import bisect
 import enum
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 
 from codedla.codes.base import Code
+from codedla.engine.speculation import Speculation
 from codedla.errors import NotDecodable, WorkerError
 
 __all__ = ["Collector", "Instruction"]
@@ -62,6 +66,10 @@ class Collector:
     agree : callable, optional
         Told the shares whose replies decode; tells whether they are enough, or whether one more is
         to be waited for while there is any.
+    speculate : bool
+        Give shares of late workers to idle ones, too; always done for codes that count on it
+        (:attr:`Code.speculative`), never where no worker may see the share of another. Needs
+        :meth:`lend`.
 
     Attributes
     ----------
@@ -77,6 +85,8 @@ class Collector:
         Workers that were lost because they answered wrongly.
     redispatched : list of int
         Shares that were put on the queue.
+    speculated : list of int
+        Those of them whose worker was only late.
     """
 
     def __init__(
@@ -88,8 +98,11 @@ class Collector:
         shares: Iterable[int] | None = None,
         workers: Iterable[int] | None = None,
         agree: Callable[[Sequence[int]], bool] | None = None,
+        speculate: bool = False,
     ) -> None:
         self.code = code
+        self._speculates = (speculate or code.speculative) and not any(code.masks)
+        self._speculation: Speculation | None = None
         self._agree = agree
         self.eps = eps
         self.tolerance = tolerance
@@ -107,6 +120,8 @@ class Collector:
         self.silent_workers: dict[int, str] = {}
         self.wrong: list[int] = []
         self.redispatched: list[int] = []
+        self.speculated: list[int] = []
+        self._copied: set[int] = set()
         self.finished = False
         self.waited_for_accuracy = 0
         self.alpha: float | None = None
@@ -132,6 +147,10 @@ class Collector:
         Where workers have several shares, those that had not answered a single one.
         """
         late = {*self._tasks, *(w for w in self._unsent if self._own(w) is not None)}
+        for share in self.speculated:
+            # Its own worker was late; whoever had a copy too many was not.
+            late -= {w for w, task in self._tasks.items() if task == share}
+            late |= {self.code.home(share)} - set(self.computed_by.values())
         if self.code.load > 1:
             late.difference_update(self.computed_by.values())
         return {worker for worker in late if self._living(worker)}
@@ -183,6 +202,10 @@ class Collector:
             self._send(share)
             self._hopeless.discard(share)
             self._tasks[worker] = share
+            if share in self.speculated and worker != self.code.home(share):
+                self._copied.add(share)
+            if self._speculation is not None:
+                self._speculation.began(worker)
         return share
 
     def has_more(self, worker: int) -> bool:
@@ -199,6 +222,60 @@ class Collector:
         unsent = self._unsent[self.code.home(share)]
         if share in unsent:
             unsent.remove(share)
+
+    # -- speculation ---------------------------------------------------------------------------
+
+    def lend(self, clock: Callable[[], float]) -> None:
+        """Let speculation, if there is any, read a clock; the round begins now."""
+        if self._speculates:
+            self._speculation = Speculation(clock, self.needed)
+
+    def speculate(self) -> Instruction:
+        """Put shares on the queue that are needed and whose workers are late.
+
+        To be asked after every event and whenever time has passed, for instance at :meth:`due`.
+        As many as make the round complete if nobody else is late, but not more than there are idle
+        workers, and no share twice.
+        """
+        policy = self._speculation
+        if policy is None or self.finished or self._decodable or math.isinf(policy.limit):
+            return Instruction.WAIT
+        late = {worker for worker in self._owing() if policy.late(worker)}
+        idle = len(self._idle()) - len(self.queue) if late else 0
+        if idle < 1:
+            return Instruction.WAIT
+        promised = {*self.responders, *self.queue}
+        for worker in self._owing() - late:
+            promised.update(self._owed(worker))
+        if self.code.decodable(promised):
+            return Instruction.WAIT
+        owed = {share for worker in late for share in self._owed(worker)}
+        fresh = self._fewest_of(sorted(owed - promised - self._copied), sorted(promised))[:idle]
+        self.queue.extend(fresh)
+        for told in (self.redispatched, self.speculated):
+            told.extend(share for share in fresh if share not in told)
+        return Instruction.REDISPATCH if fresh else Instruction.WAIT
+
+    def due(self) -> float:
+        """Return when somebody else will be late, by the lent clock; infinite if nobody will."""
+        policy = self._speculation
+        if policy is None or self.finished or self._decodable:
+            return math.inf
+        owing = [worker for worker in self._owing() if not policy.late(worker)]
+        return min(map(policy.due, owing), default=math.inf)
+
+    def _owed(self, worker: int) -> set[int]:
+        """Shares that are wanted and that this worker computes or is to compute next."""
+        task = self._tasks.get(worker)
+        return {s for s in (task, *self._unsent[worker]) if s is not None} & self._wanted
+
+    def _owing(self) -> set[int]:
+        """Living workers that are to compute something."""
+        return {w for w in self.workers if self._living(w) and self._owed(w)}
+
+    def _idle(self) -> set[int]:
+        """Living workers that have nothing to do."""
+        return {w for w in self.workers if self._living(w) and not self._owed(w)}
 
     # -- events --------------------------------------------------------------------------------
 
@@ -220,7 +297,7 @@ class Collector:
             # Hope rested on silent workers alone.
             instruction = self._reconsider()
             return instruction if instruction is Instruction.FAIL else Instruction.FOLD
-        self._hopeless.update(self.queue)
+        self._hopeless.update(s for s in self.queue if not self._in_hand(s))
         self.queue.clear()
         accurate = self._accurate()
         if not self._hopeful:
@@ -342,6 +419,11 @@ class Collector:
         """Tell whether a living worker computes this share."""
         return any(s == share and self._living(w) for w, s in self._tasks.items())
 
+    def _in_hand(self, share: int) -> bool:
+        """Tell whether a living worker computes this share, or its own worker is going to."""
+        home = self.code.home(share)
+        return self._being_computed(share) or (self._living(home) and share in self._unsent[home])
+
     def _wake(self, worker: int) -> bool:
         """Hope again for the shares of a silent worker; return whether it was one."""
         if self.silent_workers.pop(worker, None) is None:
@@ -359,6 +441,8 @@ class Collector:
             del self._tasks[worker]
 
     def _take(self, share: int, worker: int) -> None:
+        if self._speculation is not None:
+            self._speculation.ended(worker)
         self._wanted.discard(share)
         self._hopeless.discard(share)
         self._send(share)

@@ -176,6 +176,7 @@ class Master:
 
     def _collect(self, running: Running, postponed: Postponed) -> None:
         job, outcome = running.job, running.outcome
+        job.collector.lend(time.perf_counter)
         for link in self.links:
             if link.gone is not None:
                 running.instruct(job.collector.lost(link.worker, link.gone), link.worker, "lost")
@@ -203,6 +204,7 @@ class Master:
             waiting = [k for k in waiting if k.gone is None and k.busy_round != running.round_id]
             for link in waiting:
                 self._cancel(link)
+            job.collector.speculate()
             if job.collector.queue:
                 self._redispatch(running)
             happened = self._poll()
@@ -265,9 +267,10 @@ class Master:
             if link.idle and self._offer(running, link):
                 home = self.links[collector.code.home(link.share)]
                 if home is not link:  # a worker's own shares come first
-                    running.instruct(
-                        Instruction.WAIT, link.worker, "redispatched", f"instead of {home}"
-                    )
+                    late = link.share in collector.speculated
+                    kind = "speculated" if late else "redispatched"
+                    how = "as well as" if late else "instead of"
+                    running.instruct(Instruction.WAIT, link.worker, kind, f"{how} {home}")
 
     def _dispatch(self, running: Running, link: Link, share: int) -> None:
         """Encode (if the worker does not hold the share yet) and send one worker's order."""

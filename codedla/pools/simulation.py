@@ -22,6 +22,8 @@ class _Kind(IntEnum):
     LOST = 0
     SILENT = 1
     REPLY = 2
+    LOOK = 3
+    """Somebody may be late by now."""
 
 
 class Simulation:
@@ -46,6 +48,9 @@ class Simulation:
         self._events: list[tuple[float, _Kind, int, int]] = []
         self._free: list[int] = []
         self._began: dict[int, tuple[float, int]] = {}
+        self._awake: set[int] = set()
+        self._cancelled: set[tuple[int, int]] = set()
+        self._looks: set[float] = set()
         self._instruction = Instruction.WAIT
 
     @property
@@ -54,6 +59,7 @@ class Simulation:
 
     def run(self) -> Instruction:
         """Let things happen until the collector says finish or fail."""
+        self.collector.lend(lambda: self.now)
         drawn = self.pool.drawn()
         for worker in range(self.pool.n_workers):
             self._offer(worker, float(drawn[worker]))
@@ -70,6 +76,7 @@ class Simulation:
             # A worker that never answers is noticed when nobody else is left to wait for.
             self.now = when if math.isfinite(when) else self.now
             self._happen(kind, worker, share)
+            self._speculate()
             if self._open and self.collector.queue:
                 free, self._free = self._free, []
                 for worker in free:
@@ -95,7 +102,10 @@ class Simulation:
             delay = float(pool.drawn()[worker])
             home = self.collector.code.home(share)
             if home != worker:  # a silent worker that is back goes on with its own
-                self._note("redispatched", worker, f"instead of rank {home + 1}")
+                spare = share in self.collector.speculated
+                kind = "speculated" if spare else "redispatched"
+                how = "as well as" if spare else "instead of"
+                self._note(kind, worker, f"{how} rank {home + 1}")
         try:
             own = plan.start_task() if pool.faults else 0.0
         except RuntimeError as error:
@@ -110,6 +120,7 @@ class Simulation:
                 self._expect(max(frozen + SILENCE, self.now), _Kind.SILENT, worker, share)
             finish = math.inf
         else:
+            self._awake.add(worker)
             self._expect(finish, _Kind.REPLY, worker, share)
         if pool.deadline is not None and finish > self.now + pool.deadline:
             self._expect(self.now + pool.deadline, _Kind.SILENT, worker, share)
@@ -117,7 +128,26 @@ class Simulation:
     def _expect(self, when: float, kind: _Kind, worker: int, share: int) -> None:
         heapq.heappush(self._events, (when, kind, worker, share))
 
+    def _speculate(self) -> None:
+        """Let the collector look for late workers now, and when the next one will be late."""
+        self._instruct(self.collector.speculate())
+        due = self.collector.due()
+        if math.isfinite(due) and due not in self._looks:
+            self._looks.add(due)
+            self._expect(due, _Kind.LOOK, -1, -1)
+
+    def _cancel(self, share: int) -> None:
+        """Free whoever still computes a share that another has answered, and would answer it."""
+        for worker in [w for w in self._awake if self._began[w][1] == share]:
+            began, _ = self._began.pop(worker)
+            self._awake.discard(worker)
+            self._cancelled.add((worker, share))
+            self.pool.note_span(self.outcome, worker, "compute", began, self.now, share)
+            self._free.append(worker)
+
     def _happen(self, kind: _Kind, worker: int, share: int) -> None:
+        if (worker, share) in self._cancelled and kind is not _Kind.LOST:
+            return
         match kind:
             case _Kind.REPLY:
                 self._reply(worker, share)
@@ -136,12 +166,15 @@ class Simulation:
             matrices = tuple(pool.fetch(worker, operand) for operand in job.operands(share))
             pool.compute(job, share, worker, matrices)
         began, _ = self._began.pop(worker)
+        self._awake.discard(worker)
         pool.note_span(self.outcome, worker, "compute", began, self.now, share)
         self._instruct(pool.hand_over(job, share, worker, self.outcome, self.now))
         if self._open and self.collector.has_more(worker):
             self._offer(worker, 0.0)  # it is awake: only the first share starts late
         else:
             self._free.append(worker)
+        if share in self.collector.redispatched:
+            self._cancel(share)
 
     def _give_up(self) -> None:
         """Nothing will happen any more: who is silent now stays so."""
