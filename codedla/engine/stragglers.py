@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from codedla.engine.delays import DISTRIBUTIONS, Delays, parse_delays, unknown
+from codedla.engine.traces import Trace
 from codedla.errors import UsageError
 
 __all__ = [
@@ -48,14 +50,6 @@ CORRUPTIONS = {
 }
 """How a reply may be wrong."""
 
-DISTRIBUTIONS = {
-    "exp": ("MEAN[:SEED]", 1),
-    "shifted-exp": ("SHIFT:MEAN[:SEED]", 2),
-    "pareto": ("SHAPE:SCALE[:SEED]", 2),
-    "bimodal": ("PROBABILITY:SECONDS[:SEED]", 2),
-}
-"""Random delays and their parameters."""
-
 
 @dataclass(frozen=True)
 class Fault:
@@ -70,13 +64,15 @@ class Fault:
     value : float
         Seconds, factor or probability.
     distribution : str
-        For ``random``: a key of :data:`DISTRIBUTIONS`.
+        For ``random``: a key of :data:`~codedla.engine.delays.DISTRIBUTIONS`.
     parameters : tuple of float
         For ``random``.
     seed : int
         Seed of random choices.
     corruption : str
         For ``corrupt``: a key of :data:`CORRUPTIONS`.
+    trace : Trace, optional
+        For ``random:trace``.
     """
 
     kind: str
@@ -86,38 +82,7 @@ class Fault:
     parameters: tuple[float, ...] = ()
     seed: int = 20177
     corruption: str = "entry"
-
-
-@dataclass(frozen=True)
-class Delays:
-    """Random delay of every task.
-
-    ``exp``: exponential with this mean; ``shifted-exp``: the same after a constant; ``pareto``:
-    ``scale * (1 - u)**(-1/shape) - scale``; ``bimodal``: this many seconds with this probability.
-
-    Parameters
-    ----------
-    distribution : str
-    parameters : tuple of float
-        As listed in :data:`DISTRIBUTIONS`.
-    """
-
-    distribution: str
-    parameters: tuple[float, ...]
-
-    def sample(self, rng: np.random.Generator, size: int) -> NDArray[np.float64]:
-        """Draw ``size`` delays in seconds."""
-        first, *rest = self.parameters
-        match self.distribution:
-            case "exp":
-                return rng.exponential(first, size)
-            case "shifted-exp":
-                return first + rng.exponential(rest[0], size)
-            case "pareto":
-                return rest[0] * rng.pareto(first, size)
-            case "bimodal":
-                return np.where(rng.random(size) < first, rest[0], 0.0)
-        raise UsageError(_unknown("distribution", self.distribution, DISTRIBUTIONS))
+    trace: Trace | None = None
 
 
 def parse_fault(spec: str) -> Fault:
@@ -135,14 +100,14 @@ def parse_fault(spec: str) -> Fault:
     """
     kind, *fields = spec.split(":")
     if kind not in FAULTS:
-        raise UsageError(_unknown("fault", kind, FAULTS))
+        raise UsageError(unknown("fault", kind, FAULTS))
     if kind == "random":
-        return _parse_random(spec, fields)
+        return _parse_random(spec)
     corruption = "entry"
     if kind == "corrupt" and len(fields) == 3:
         corruption = fields.pop()
         if corruption not in CORRUPTIONS:
-            raise UsageError(_unknown("kind of corruption", corruption, CORRUPTIONS))
+            raise UsageError(unknown("kind of corruption", corruption, CORRUPTIONS))
     try:
         rank, value = int(fields[0]), float(fields[1])
         if len(fields) != 2 or rank < 1 or not math.isfinite(value) or value < 0:
@@ -175,26 +140,11 @@ def check_ranks(faults: Iterable[Fault], n_workers: int) -> None:
             )
 
 
-def _parse_random(spec: str, fields: list[str]) -> Fault:
-    name = fields[0] if fields else ""
-    if name not in DISTRIBUTIONS:
-        raise UsageError(_unknown("distribution", name, DISTRIBUTIONS))
-    names, count = DISTRIBUTIONS[name]
-    try:
-        numbers = [float(text) for text in fields[1 : 1 + count]]
-        seed = int(fields[1 + count]) if len(fields) == count + 2 else 20177
-        wrong = len(numbers) != count or not all(math.isfinite(x) and x >= 0 for x in numbers)
-        if wrong or len(fields) > count + 2 or seed < 0:
-            raise ValueError
-        if (name == "pareto" and numbers[0] == 0) or (name == "bimodal" and numbers[0] > 1):
-            raise ValueError
-    except ValueError:
-        raise UsageError(f"a random delay is written random:{name}:{names}; got {spec!r}") from None
-    return Fault("random", -1, 0.0, name, tuple(numbers), seed)
-
-
-def _unknown(what: str, name: str, known: Iterable[str]) -> str:
-    return f"unknown {what} {name!r}; known: {', '.join(sorted(known))}"
+def _parse_random(spec: str) -> Fault:
+    delays, seed = parse_delays(spec.partition(":")[2], "random:")
+    return Fault(
+        "random", -1, 0.0, delays.distribution, delays.parameters, seed, trace=delays.trace
+    )
 
 
 class FaultPlan:
@@ -217,7 +167,10 @@ class FaultPlan:
         self._fixed = sum(f.value for f in mine if f.kind == "delay")
         self._raises = {int(f.value) for f in mine if f.kind == "raise"}
         self._random = [
-            (Delays(f.distribution, f.parameters), np.random.default_rng([f.seed, worker]))
+            (
+                Delays(f.distribution, f.parameters, f.trace).stream([worker]),
+                np.random.default_rng([f.seed, worker]),
+            )
             for f in mine
             if f.kind == "random"
         ]
@@ -242,7 +195,7 @@ class FaultPlan:
         self._tasks += 1
         if self._tasks in self._raises:
             raise RuntimeError(f"injected exception in task {self._tasks}")
-        drawn = sum(float(model.sample(rng, 1)[0]) for model, rng in self._random)
+        drawn = sum(float(draw(rng, 1)[0]) for draw, rng in self._random)
         return self._fixed + drawn
 
     def corrupt(self, reply: NDArray[np.generic]) -> str:

@@ -71,7 +71,7 @@ class SimulatedPool(LocalPool):
         self.task_seconds = task_seconds
         self.clock = 0.0
         self.deadline = None if deadline is None else positive(deadline, "deadline")
-        self._delays = delays.sample if isinstance(delays, Delays) else delays
+        self._delays = delays.stream(range(n_workers)) if isinstance(delays, Delays) else delays
 
     def run(self, job: Round) -> Outcome:
         """Run one round; see :class:`codedla.engine.round.Pool`."""

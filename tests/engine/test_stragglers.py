@@ -70,7 +70,7 @@ def test_good_specifications(spec, fault):
         ("kill:1", "kill:RANK:SECONDS"),
         ("raise:1:x", "raise:RANK:ROUND"),
         ("random", "unknown distribution ''"),
-        ("random:normal:1", "known: bimodal, exp, pareto, shifted-exp"),
+        ("random:normal:1", "known: bimodal, exp, fritchman, gilbert"),
         ("random:exp", "random:exp:MEAN[:SEED]"),
         ("random:exp:x", "random:exp:MEAN[:SEED]"),
         ("random:exp:-1", "random:exp:MEAN[:SEED]"),
@@ -82,6 +82,12 @@ def test_good_specifications(spec, fault):
         ("random:pareto:0:1", "random:pareto:SHAPE:SCALE[:SEED]"),
         ("random:bimodal:0.5:inf", "random:bimodal:PROBABILITY:SECONDS[:SEED]"),
         ("random:bimodal:1.5:1", "random:bimodal:PROBABILITY:SECONDS[:SEED]"),
+        ("random:weibull:0:1", "random:weibull:SHAPE:SCALE[:SEED]"),
+        ("random:gilbert:0.1:0:1", "random:gilbert:P_SLOW:P_RECOVER:SECONDS[:SEED]"),
+        ("random:gilbert:0.1:0.5", "random:gilbert:P_SLOW:P_RECOVER:SECONDS[:SEED]"),
+        ("random:fritchman:2:1:1", "random:fritchman:P_SLOW:P_RECOVER:SECONDS[:SEED]"),
+        ("random:trace", "random:trace:FILE"),
+        ("random:trace:no/such.csv", "No such file or directory; give a CSV file"),
         ("raise:1:0", "raise:RANK:ROUND"),
         ("raise:1:1.5", "raise:RANK:ROUND"),
     ],
@@ -94,7 +100,8 @@ def test_bad_specifications(spec, words):
 
 def test_every_fault_and_distribution_is_described():
     assert all(text.startswith(f"{kind}:") for kind, text in FAULTS.items())
-    assert set(DISTRIBUTIONS) == {"exp", "shifted-exp", "pareto", "bimodal"}
+    named = ("weibull", "gilbert", "fritchman", "trace", "exp", "shifted-exp", "pareto", "bimodal")
+    assert set(DISTRIBUTIONS) == set(named)
 
 
 @pytest.mark.parametrize(
