@@ -1,8 +1,13 @@
 """The worker: obey orders, look for newer ones between panels, never wait for the master.
 
-One order is under way at a time; the master sends the next only after the answer. While operands
-arrive, and between the panels of a task, the worker looks for CANCEL, DROP, STOP and PING. Answers
-are sent without blocking, so that a CANCEL is never missed behind a large reply.
+One order is under way at a time. The master may send the next one ahead: its operands arrive while
+the worker computes, and it waits for its turn. While operands arrive, and between the panels of a
+task, the worker looks for orders, and obeys all but RUN at once, in the order of arrival: what a
+DROP removes is still there for a RUN that came before it. A CANCEL concerns the order under way as
+well as one ahead, which is answered without being computed when its turn comes and its operands
+have been received, because the master counts on the worker to keep those with a key. Answers repeat
+the number of their order, and are sent without blocking, so that a CANCEL is never missed behind a
+large reply.
 
 A worker leaves by itself when its launcher is gone, and, on another host than the master, when
 nothing has been heard of the master for :func:`~codedla.mpi.limits.orphan_limit` seconds.
@@ -19,6 +24,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -26,10 +32,11 @@ import numpy as np
 from mpi4py import MPI
 
 from codedla.engine.stragglers import Fault, FaultPlan
-from codedla.engine.work import Work, by_number
+from codedla.engine.work import by_number
 from codedla.mpi import world
 from codedla.mpi.leftovers import is_alive
 from codedla.mpi.limits import orphan_limit
+from codedla.mpi.orders import Held, Order
 from codedla.mpi.wire import (
     ORDER_AT,
     WORK_AT,
@@ -42,7 +49,6 @@ from codedla.mpi.wire import (
     Received,
     Transfer,
     Types,
-    restore,
     unpack,
 )
 
@@ -84,12 +90,14 @@ class Worker:
         self.plan = FaultPlan(faults, control.Get_rank() - 1)
         self.inbox = Inbox(control, 0)
         self.types = Types()
-        self.resident: dict[int, Any] = {}
+        self.resident: dict[int, Held] = {}
         self.sends: list[Transfer] = []
-        self.cancelled = False
         self.stopping = False
         self.clean: bool | None = None
-        self._current = 0
+        self._current: Order | None = None
+        self._ahead: deque[Order] = deque()
+        # Keys of operands to be kept for which there was no room.
+        self._refused: set[int] = set()
         self._marks: list[int] | None = None
         self._vigil = Vigil()
         # A longer pause after long idleness: an idle rank should cost nothing.
@@ -101,12 +109,11 @@ class Worker:
         self.inbox.post()
         greeting = pickle.dumps({"host": socket.gethostname(), "pid": os.getpid()})
         self._send(Message(Kind.HELLO, payload=greeting))
-        while not self.stopping:
-            order = self._next_order()
-            if order.kind is Kind.RUN:
-                self._run(order)
+        while self._ahead or not self.stopping:
+            if self._ahead:
+                self._run(self._ahead.popleft())
             else:
-                self._obey(order)
+                self._progress(self._look())
         self.resident.clear()
         while self.sends:
             self._progress(self._flush_sends())
@@ -121,21 +128,28 @@ class Worker:
 
     # -- orders ------------------------------------------------------------------------------
 
-    def _next_order(self) -> Received:
-        while (order := self.inbox.poll()) is None:
-            self._progress(self._flush_sends())
-        self._backoff.reset()
-        self._vigil.heard()
-        return order
+    def _look(self) -> bool:
+        """Take in or obey what has come; return whether anything happened."""
+        message = self.inbox.poll()
+        if message is not None:
+            self._vigil.heard()
+            if message.kind is Kind.RUN:
+                self._accept(message)
+            else:
+                self._obey(message)
+        for order in self._ahead:
+            order.arrived()
+        return self._flush_sends() or message is not None
 
     def _obey(self, order: Received) -> None:
         """Obey anything but RUN, then listen again."""
         match order.kind:
             case Kind.CANCEL:
-                self.cancelled = self.cancelled or order.round_id == self._current
+                self._cancel(order.round_id, int(order.words[ORDER_AT]))
             case Kind.DROP:
                 for key in order.payload.view(np.int64).tolist():
                     self.resident.pop(key, None)
+                    self._refused.discard(key)
             case Kind.STOP:
                 self.stopping = True
             case Kind.LEAVE:
@@ -147,106 +161,117 @@ class Worker:
                 pong.words[4:6] = time.perf_counter_ns(), order.words[5]
                 self._send(pong)
             case _:
-                raise RuntimeError(f"unexpected order {order.kind.name} while busy")
+                raise RuntimeError(f"unexpected order {order.kind.name}")
         self.inbox.post()
 
-    def _run(self, order: Received) -> None:
-        self._current, self.cancelled = order.round_id, False
-        number, traced, inline = order.words[7], bool(order.words[6]), bool(order.words[5])
-        work_number = int(order.words[WORK_AT])
-        if not inline:
-            # While the operands arrive the master must be heard.
-            order = order.copy()
-            self.inbox.post()
+    def _cancel(self, round_id: int, number: int) -> None:
+        """Void one order of a round, or all of them when ``number`` is 0."""
+        for order in [self._current, *self._ahead]:
+            if order is not None and order.round_id == round_id and number in (0, order.number):
+                order.cancelled = True
+
+    def _accept(self, message: Received) -> None:
+        """Take in a RUN order and begin to receive its operands, then listen again."""
+        words = message.words
+        order = Order(message.round_id, int(words[7]), int(words[WORK_AT]), bool(words[6]))
         try:
-            try:
-                operands = self._receive(order, inline=inline)
-            finally:
-                if inline:
-                    self.inbox.post()
-            work = by_number(work_number)
-            answer = self._answer(work, operands, traced=traced)
+            self._receive(order, message)
         except MPI.Exception:
             raise
-        except BaseException as error:
-            # Also a sys.exit in a user's function: the master says how the job goes on.
-            answer = (Message(Kind.ERROR, self._current, _describe_error(error)), [])
-        answer[0].words[ORDER_AT] = number
-        self._send(*answer)
+        except Exception as error:
+            # Told when its turn comes: answers go out in the order of the orders.
+            order.error = error
+        self._ahead.append(order)
+        self.inbox.post()
 
-    def _receive(self, order: Received, *, inline: bool) -> list[Any]:
-        """Take the operands out of the order, the messages after it, or the resident ones.
+    def _receive(self, order: Order, message: Received) -> None:
+        """Take operands out of the message, the ones after it, or those that are resident.
 
         Raises
         ------
         MemoryError
-            There is no room for them; the messages have been thrown away.
+            There is no room for them; the messages are being thrown away.
         """
-        described = [Incoming.read(order.words, k) for k in range(int(order.words[4]))]
+        words, inline = message.words, bool(message.words[5])
+        described = [Incoming.read(words, k) for k in range(int(words[4]))]
         try:
             arrays = [incoming.arrays() for incoming in described]
         except MemoryError:
+            self._refused.update(k.key for k in described if k.key and k.key not in self.resident)
             if not inline:
-                self._await(Transfer.discard(self.data, 0, described))
+                order.transfer = Transfer.discard(self.data, 0, described)
             raise
         flat = [array for group in arrays for array in group]
         if inline:
-            unpack(order.payload, flat)
+            unpack(message.payload, flat)
         else:
-            self._await(Transfer.receive(self.data, 0, flat, self.types))
-        operands = []
-        for incoming, group in zip(described, arrays, strict=True):
-            if group:
-                matrix = restore(incoming, group)
-                if incoming.key:
-                    self.resident[incoming.key] = matrix
-            else:
-                matrix = self.resident[incoming.key]
-            operands.append(matrix)
-        return operands
+            order.transfer = Transfer.receive(self.data, 0, flat, self.types)
+        order.operands = [self._held(i, group) for i, group in zip(described, arrays, strict=True)]
 
-    def _await(self, transfer: Transfer) -> None:
-        """Wait for a transfer, and answer the master meanwhile."""
-        while not transfer.done():
+    def _held(self, incoming: Incoming, arrays: list[Any]) -> Held:
+        """Return an operand that arrives, and keep it if it has a key; or one that was kept."""
+        if arrays:
+            held = Held(incoming, arrays)
+            if incoming.key:
+                self.resident[incoming.key] = held
+                self._refused.discard(incoming.key)
+            return held
+        if incoming.key in self._refused:
+            raise MemoryError("there was no room for an operand when it came")
+        return self.resident[incoming.key]
+
+    def _run(self, order: Order) -> None:
+        self._current = order
+        try:
+            answer = self._answer(order)
+        except MPI.Exception:
+            raise
+        except BaseException as error:
+            # Also a sys.exit in a user's function: the master says how the job goes on.
+            answer = (Message(Kind.ERROR, order.round_id, _describe_error(error)), [])
+        self._current = None
+        answer[0].words[ORDER_AT] = order.number
+        self._send(*answer)
+
+    def _answer(self, order: Order) -> tuple[Message, list[Any]]:
+        """Compute the task; return the answer and the arrays that follow it."""
+        while not order.arrived():
             self._progress(self._look())
         self._backoff.reset()
-
-    def _answer(
-        self, work: Work, operands: list[Any], *, traced: bool
-    ) -> tuple[Message, list[Any]]:
-        """Compute the task; return the answer and the arrays that follow it."""
-        self._marks = [time.perf_counter_ns()] if traced else None
+        if order.error is not None:
+            raise order.error
+        if not self._wanted:
+            return Message(Kind.ABANDONED, order.round_id), []
+        operands = [held.matrix for held in order.operands]
+        self._marks = [time.perf_counter_ns()] if order.traced else None
         self._sleep(self.plan.start_task())
         started = self._panel_began = time.perf_counter()
-        reply = work.perform(operands, None, self._carry_on)
+        reply = by_number(order.work).perform(operands, None, self._carry_on)
         if reply is None:
-            return Message(Kind.ABANDONED, self._current), []
+            return Message(Kind.ABANDONED, order.round_id), []
         self._drag()
         self.plan.corrupt(reply)
-        message = Answer.message(self._current, reply, time.perf_counter() - started)
+        message = Answer.message(order.round_id, reply, time.perf_counter() - started)
         if self._marks is not None:
             message.mark([*self._marks, time.perf_counter_ns()])
         return message, [] if message.words[7] else [reply]
 
+    @property
+    def _wanted(self) -> bool:
+        """Whether to go on with the order under way."""
+        return not (self.stopping or (self._current is not None and self._current.cancelled))
+
     def _carry_on(self, between: bool = True, /) -> bool:
-        """Between panels: be slow if told to, look for orders, keep replies moving."""
+        """Between panels: be slow if told to, look for orders, keep messages moving."""
         if not between:
             self._look()
-            return not (self.cancelled or self.stopping)
+            return self._wanted
         self._drag()
         self._look()
         self._panel_began = time.perf_counter()
         if self._marks is not None:
             self._marks.append(time.perf_counter_ns())
-        return not (self.cancelled or self.stopping)
-
-    def _look(self) -> bool:
-        """Obey an order that has come meanwhile; return whether anything happened."""
-        order = self.inbox.poll()
-        if order is not None:
-            self._vigil.heard()
-            self._obey(order)
-        return self._flush_sends() or order is not None
+        return self._wanted
 
     # -- faults on purpose ---------------------------------------------------------------------
 
@@ -267,7 +292,7 @@ class Worker:
     def _sleep(self, seconds: float) -> None:
         """Sleep as a slow rank would, but hear a cancellation."""
         end = time.perf_counter() + seconds
-        while not (self.cancelled or self.stopping):
+        while self._wanted:
             left = end - time.perf_counter()
             if left <= 0:
                 return
