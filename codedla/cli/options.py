@@ -57,6 +57,12 @@ def add_code_options(parser: argparse.ArgumentParser) -> None:
         metavar="SIZE",
         help="what the shares and replies of one worker may take, e.g. 2GiB (default: no limit)",
     )
+    group.add_argument(
+        "--speculate",
+        action="store_true",
+        help="give the shares of late workers to idle ones, too, where more are late than the code "
+        "tolerates (the code 'speculative' always does)",
+    )
 
 
 def _bytes(text: str) -> float:
@@ -152,6 +158,7 @@ def code_arguments(args: argparse.Namespace) -> dict[str, Any]:
         "nodes": args.nodes,
         "tolerance": args.tolerance,
         "memory": args.memory,
+        "speculate": args.speculate,
     }
 
 

@@ -109,6 +109,8 @@ class Plan:
         Densities of A and B; 1.0 for dense operands.
     request : Request, optional
         What was asked for; needed by :meth:`explain`.
+    speculate : bool
+        Shares of late workers are given to idle ones, too.
     """
 
     operation: str
@@ -122,6 +124,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     density: tuple[float, float] = (1.0, 1.0)
     request: choose.Request | None = field(default=None, repr=False, compare=False)
+    speculate: bool = False
 
     @property
     def grid(self) -> Grid:
@@ -248,6 +251,7 @@ class Plan:
             # JSON has no infinity: null is a survivor set that does not decode in double precision.
             "worst_amplification": _finite(self.worst_amplification),
             "predicted_error": _finite(self.predicted_error),
+            "speculate": self.speculate,
             "reason": self.reason,
             "warnings": list(self.warnings),
         }
@@ -268,7 +272,7 @@ class Plan:
             ("why", self.reason),
             ("workers", f"{workers} used"),
             ("needs", self.code.suffices),
-            ("tolerates", _losses(self.tolerates)),
+            ("tolerates", _losses(self.tolerates, self.speculate)),
             ("flops", f"{most}{flops} per worker, {in_flops(self.flops_plain)} uncoded"),
             ("sent", f"{in_bytes(self.bytes_sent)} in all"),
             ("received", f"{in_bytes(self.bytes_received)} needed"),
@@ -300,6 +304,7 @@ def make_plan(
     memory: float | None = None,
     largest: int | None = None,
     resident: bool = False,
+    speculate: bool = False,
 ) -> Plan:
     """Choose a code and a grid and lay out the work.
 
@@ -338,6 +343,8 @@ def make_plan(
         No entry of an integer product is larger in magnitude.
     resident : bool
         The shares of A stay on the workers, for many products.
+    speculate : bool
+        Give shares of late workers to idle ones, too.
 
     Returns
     -------
@@ -394,6 +401,15 @@ def make_plan(
         resident=resident,
     )
     chosen = choose.choose(request)
+    if speculate and any(chosen.code.masks):
+        raise UsageError(
+            "nobody may see a second share of a code with secrets, so that none can be given to an "
+            f"idle worker; got speculate with code {chosen.code.name!r}; leave it out, and "
+            "tolerate more workers"
+        )
+    reason = chosen.reason
+    if speculate and not chosen.code.speculative:
+        reason += "; late shares are given to idle workers, too"
     if chosen.code.field == "complex" and compute.kind == "f":
         compute = np.result_type(compute, np.complex64)
     if isinstance(chosen.code, ExactCode):
@@ -406,10 +422,11 @@ def make_plan(
         compute=compute,
         pool_workers=n_workers,
         tolerance=_attainable(chosen.code, limit, request.eps, given=tolerance is not None),
-        reason=chosen.reason,
+        reason=reason,
         warnings=chosen.warnings + _approximate(chosen.code),
         density=density,
         request=request,
+        speculate=speculate or chosen.code.speculative,
     )
     # Known already: it is left where the cached property would put it. A changed copy of the plan
     # does not take it along, and predicts anew.
@@ -481,7 +498,9 @@ def _density(
     return a, b
 
 
-def _losses(count: int) -> str:
+def _losses(count: int, speculate: bool) -> str:
+    if count == 0 and speculate:
+        return "nobody without delay: what is late is computed again"
     if count == 0:
         return "nobody: every worker must answer"
     workers = "worker" if count == 1 else "workers, whichever they are"

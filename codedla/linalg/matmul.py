@@ -26,6 +26,7 @@ def matmul(
     nodes: str | None = None,
     tolerance: float | None = None,
     memory: float | None = None,
+    speculate: bool = False,
     out: NDArray[Any] | None = None,
     verify: str = "auto",
     return_report: bool = False,
@@ -63,6 +64,9 @@ def matmul(
         reply is waited for, and if there is none left a :class:`CodedlaWarning` says so.
     memory : float, optional
         Bytes that one worker's shares and replies may take.
+    speculate : bool
+        Give shares of late workers to idle ones, too, where more are late than the code tolerates;
+        the first reply counts. The code ``"speculative"`` relies on this alone.
     out : ndarray (M, N), optional
         Receives the product; may be a memory map.
     verify : {"auto", "off", "freivalds", "locate", "spares"}
@@ -114,6 +118,7 @@ def matmul(
         nodes=nodes,
         tolerance=tolerance,
         memory=memory,
+        speculate=speculate,
     )
     product, report = runner(plan)(
         Product(plan, pool), a, b, out=out, verify=verify, timeout=timeout, progress=progress

@@ -34,6 +34,7 @@ def matvec(
     nodes: str | None = None,
     tolerance: float | None = None,
     memory: float | None = None,
+    speculate: bool = False,
     out: NDArray[Any] | None = None,
     verify: str = "auto",
     return_report: bool = False,
@@ -51,7 +52,9 @@ def matvec(
         One vector, or a few as columns; sent whole to every worker.
     out : ndarray (M,) or (M, c), optional
         Receives the product.
-    pool, code, blocks, tolerate, nodes, tolerance, memory, verify, return_report, timeout, progress
+    pool, code, blocks, tolerate, nodes, tolerance, memory, speculate
+        As in :func:`codedla.matmul`.
+    verify, return_report, timeout, progress
         As in :func:`codedla.matmul`.
 
     Returns
@@ -78,6 +81,7 @@ def matvec(
         nodes=nodes,
         tolerance=tolerance,
         memory=memory,
+        speculate=speculate,
     )
     target = _column_of(out, plan) if out is not None and vector else out
     y, report = runner(plan)(
@@ -97,6 +101,7 @@ def store(
     nodes: str | None = None,
     tolerance: float | None = None,
     memory: float | None = None,
+    speculate: bool = False,
     verify: str = "off",
 ) -> CodedMatrix:
     """Encode a matrix once and keep its shares on the workers.
@@ -106,8 +111,8 @@ def store(
     A : array_like or scipy.sparse (M, L)
         Floating or complex. Do not change it while it is stored: a worker that was late gets its
         share when it is free again.
-    pool, code, blocks, tolerate, nodes, tolerance, memory
-        As in :func:`codedla.matmul`.
+    pool, code, blocks, tolerate, nodes, tolerance, memory, speculate
+        As in :func:`codedla.matmul`. Who computes a late share is sent it, and keeps it.
     verify : {"off", "locate"}
         "locate": check every reply of every product, in time linear in the vectors, and go on
         without workers that answer wrongly. The matrix is read once more for it, here.
@@ -145,6 +150,7 @@ def store(
         nodes=nodes,
         tolerance=tolerance,
         memory=memory,
+        speculate=speculate,
         resident=True,
     )
     if plan.grid.n != 1:

@@ -156,6 +156,7 @@ def run_product(
         shares=plan.code.shares,
         workers=range(product.pool.n_workers),
         agree=None if spares is None else spares.agree,
+        speculate=plan.speculate,
     )
     passing: tuple[int, ...] = ()
     if plan.code.load > 1 and not product.keys_b:

@@ -52,7 +52,7 @@ def test_it_is_json_ready():
         "operation", "code", "grid", "shape", "dtype", "n_workers", "workers_used", "threshold",
         "tolerates", "flops_plain", "flops_worker", "bytes_sent", "bytes_received",
         "memory_worker", "memory_master", "worst_amplification", "predicted_error", "reason",
-        "warnings",
+        "speculate", "warnings",
     }  # fmt: skip
 
 
@@ -72,9 +72,21 @@ def test_the_bill():
     assert made.predicted_error == error_estimate(made.worst_amplification, np.finfo(float).eps)
 
 
+def test_speculation_is_asked_for_or_part_of_the_code():
+    assert not plan().speculate
+    asked = plan(speculate=True)
+    assert asked.speculate and asked.code.name == plan().code.name
+    assert "idle workers" in asked.reason
+    assert plan(code="speculative").speculate
+    assert get("speculative").purpose == ""  # auto never chooses it
+    with pytest.raises(UsageError, match="may see a second share"):
+        plan(code="secure-matdot", dtype=int, speculate=True)
+
+
 def test_the_words_are_right_for_one_and_none():
     assert "nobody: every worker must answer" in str(plan(code="uncoded", tolerate=0))
     assert "1 slow or dead worker\n" in str(plan(tolerate=1))
+    assert "nobody without delay" in str(plan(code="speculative"))
     assert "integers are exact" in str(plan(dtype=int))
     assert plan(dtype=int).to_dict()["predicted_error"] == 0.0
 
