@@ -11,7 +11,9 @@ from codedla.errors import UsageError
 __all__ = [
     "add_code_options",
     "add_json",
+    "add_master_memory",
     "add_product_options",
+    "add_threads",
     "code_arguments",
     "parse_blocks",
     "parse_shape",
@@ -21,6 +23,18 @@ __all__ = [
 def add_json(parser: argparse.ArgumentParser, what: str) -> None:
     """Add ``--json``."""
     parser.add_argument("--json", action="store_true", help=f"print {what} as JSON")
+
+
+def add_threads(group: argparse._ActionsContainer) -> None:
+    """Add ``--threads``."""
+    group.add_argument(
+        "--threads",
+        type=_threads,
+        default=1,
+        metavar="T",
+        help="threads of BLAS and kernels per rank (default 1); auto: the cores a rank may use "
+        "divided by the ranks that share them",
+    )
 
 
 def add_code_options(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +79,18 @@ def add_code_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_master_memory(parser: Any) -> None:
+    """Add ``--master-memory``."""
+    parser.add_argument(
+        "--master-memory",
+        type=_bytes,
+        metavar="SIZE",
+        help="resident memory that the master may take; a larger product is computed in panels "
+        "whose operands are read from the files as they are needed (default: half of what is "
+        "free; a limit like ulimit -v is kept in any case)",
+    )
+
+
 def _bytes(text: str) -> float:
     """Read a size: a number of bytes, or one with K, M, G or T (powers of 1024)."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(?:i?B)?|B)?", text.strip(), re.IGNORECASE)
@@ -90,9 +116,7 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
         metavar="R",
         help="start MPI with R ranks, master included (not needed under mpirun or srun)",
     )
-    run.add_argument(
-        "--threads", type=_count, default=1, metavar="T", help="BLAS threads per rank (default 1)"
-    )
+    add_threads(run)
     run.add_argument(
         "--timeout", type=_positive, metavar="SECONDS", help="give up after this long (exit code 3)"
     )
@@ -119,6 +143,13 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="compute and save N rows of the product at a time (default: about 10 s of work, at "
         "most 64 panels; a small product is one panel)",
+    )
+    add_master_memory(run)
+    run.add_argument(
+        "--panel-columns",
+        type=_count,
+        metavar="N",
+        help="of these rows, N columns at a time (default: all, or as many as fit into memory)",
     )
     run.add_argument(
         "--resume",
@@ -209,6 +240,10 @@ def _count(text: str) -> int:
     return number
 
 
+def _threads(text: str) -> int | str:
+    return "auto" if text == "auto" else _count(text)
+
+
 def _positive(text: str) -> float:
     number = float(text)
     if not 0 < number < float("inf"):
@@ -219,4 +254,5 @@ def _positive(text: str) -> float:
 # argparse puts these names into its own messages: "invalid whole number value: 'x'".
 _whole_number.__name__ = "whole number"
 _count.__name__ = "whole number"
+_threads.__name__ = "whole number"
 _positive.__name__ = "number"

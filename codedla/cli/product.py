@@ -7,7 +7,6 @@ hands on its exit code), rank 0 of a job (checks, then multiplies), and its othe
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import signal
@@ -21,20 +20,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codedla.cli.files import Operand, inspect
-from codedla.cli.journal import Entry, cut, remaining
+from codedla.cli.journal import Entry, Panel, remaining, tile
+from codedla.cli.layout import Layout, Stored, lay_out
 from codedla.cli.messages import fail, say
 from codedla.cli.options import code_arguments
 from codedla.cli.output import Output, check_text, write_text
 from codedla.cli.restart import Restart, identity_of
 from codedla.errors import UsageError
-from codedla.mpi.launch import JobResult, run_job, scratch_folder, world_from_env
+from codedla.mpi.launch import (
+    JobResult,
+    run_job,
+    scratch_folder,
+    thread_environment,
+    world_from_env,
+)
 
 if TYPE_CHECKING:
     from codedla.engine.plan import Plan
     from codedla.engine.report import Report
     from codedla.engine.stragglers import Fault
 
-__all__ = ["plan_for", "run_product", "serve_product"]
+__all__ = ["layout_for", "plan_for", "print_plan", "run_product", "serve_product"]
 
 #: Seconds that a job may take beyond --timeout, which bounds the product itself, before it is
 #: ended from outside: for starting, reading and writing.
@@ -45,9 +51,6 @@ _OVERHEAD = 1.0
 
 #: How often a job is started again of which a rank is lost before all have met.
 _RESTARTS = 2
-
-#: The journal is written anew after every panel.
-_MOST_PANELS = 10_000
 
 
 @dataclass
@@ -61,7 +64,7 @@ class _Task:
     faults: list[Fault]
     output: Output
     restart: Restart
-    panel_rows: int
+    layout: Layout
     in_panels: bool
     complete: bool = False
 
@@ -70,9 +73,10 @@ class _Task:
         """Shape of the product as NumPy would give it."""
         return (self.a.shape[0], *self.b.shape[1:])
 
-    def panels(self, entries: Sequence[Entry]) -> list[tuple[int, int]]:
-        """Ranges of rows that are to be computed when `entries` are finished."""
-        return cut(remaining(self.a.shape[0], entries), self.panel_rows)
+    def panels(self, entries: Sequence[Entry]) -> list[Panel]:
+        """Panels that are to be computed when `entries` are finished."""
+        layout = self.layout
+        return tile(remaining(layout.shape, entries), layout.rows, layout.cols)
 
 
 def run_product(args: argparse.Namespace, operation: str) -> int:
@@ -93,10 +97,7 @@ def run_product(args: argparse.Namespace, operation: str) -> int:
         # some launchers would let them wait for ever for a rank that left before.
         return _enter_mpi(args, (), failure=fail(error))
     if args.dry_run:
-        print(json.dumps(task.plan.to_dict(), indent=2) if args.json else task.plan)
-        if task.in_panels and not args.json:
-            count = len(task.panels(()))
-            print(f"{'panels':<14} {count}, of {task.panel_rows} rows, each saved when it is done")
+        print_plan(task.plan, task.layout if task.in_panels else None, as_json=args.json)
         return 0
     if task.complete:
         say(f"{task.output.spec} is already complete")
@@ -115,6 +116,20 @@ def serve_product(args: argparse.Namespace) -> int:
     except UsageError:
         faults = []  # the master says so, and orders nothing
     return _enter_mpi(args, faults)
+
+
+def print_plan(plan: Plan, layout: Layout | None, *, as_json: bool) -> None:
+    """Print a plan and, if there are any, what is to be said of its panels."""
+    if as_json:
+        more = {} if layout is None else {"layout": layout.to_dict()}
+        print(json.dumps({**plan.to_dict(), **more}, indent=2))
+    else:
+        print(plan, *([] if layout is None else layout.lines()), sep="\n")
+
+
+def layout_for(args: argparse.Namespace, plan: Plan, a: Operand, b: Operand) -> Layout:
+    """Cut the product of two files into panels; see :func:`codedla.cli.layout.lay_out`."""
+    return lay_out(args, plan, *(Stored(each.dtype, each.loaded_bytes) for each in (a, b)))
 
 
 def plan_for(
@@ -187,12 +202,11 @@ def _check(args: argparse.Namespace, operation: str, world: tuple[int, int] | No
             )
     shape = (a.shape[0], *b.shape[1:])
     restart = Restart(output, identity_of(operation, a, b, output))
-    panel_rows = _panel_rows(args, plan)
-    in_panels = panel_rows < a.shape[0] or (args.resume and restart.left() and 0 not in shape)
-    task = _Task(
-        operation, a, b, plan, _faults(args, n_ranks), output, restart, panel_rows, in_panels
-    )
-    if args.resume and not args.dry_run and restart.complete(a.shape[0]):
+    layout = layout_for(args, plan, a, b)
+    again = args.resume and restart.left() and 0 not in shape
+    in_panels = layout.out_of_core or not layout.whole or again
+    task = _Task(operation, a, b, plan, _faults(args, n_ranks), output, restart, layout, in_panels)
+    if args.resume and not args.dry_run and restart.complete(layout.shape):
         task.complete = True
         return task
     restart.probe()
@@ -211,23 +225,6 @@ def _check(args: argparse.Namespace, operation: str, world: tuple[int, int] | No
 
         check_outputs(args)
     return task
-
-
-def _panel_rows(args: argparse.Namespace, plan: Plan) -> int:
-    """Rows of the product that are computed at a time."""
-    from codedla.linalg.panels import automatic_rows
-
-    rows = max(plan.shape[0], 1)
-    if 0 in plan.shape:
-        return rows
-    if args.panel_rows is None:
-        return automatic_rows(plan)
-    if -(-rows // args.panel_rows) > _MOST_PANELS:
-        raise UsageError(
-            f"there can be {_MOST_PANELS} panels; got --panel-rows {args.panel_rows} for {rows} "
-            f"rows; use at least {-(-rows // _MOST_PANELS)}"
-        )
-    return min(args.panel_rows, rows)
 
 
 def _ranks(args: argparse.Namespace, operation: str, world: tuple[int, int] | None) -> int:
@@ -268,11 +265,7 @@ def _start_job(args: argparse.Namespace, task: _Task) -> int:
     from codedla.cli.progress import follow
 
     part = uuid.uuid4().hex
-    threads = {}
-    if args.threads != 1:
-        from codedla.mpi.launch import THREAD_VARIABLES
-
-        threads = dict.fromkeys(THREAD_VARIABLES, str(args.threads))
+    threads = thread_environment(args.threads)
     with scratch_folder() as folder:
         with follow(args.quiet, folder) as env:
             result = run_job(
@@ -414,7 +407,8 @@ def _multiply_in_panels(
     from codedla.cli.progress import progress
     from codedla.linalg.panels import Panels, merge_reports
 
-    a, b = task.a.load(), task.b.load()
+    # A product that is larger than memory is not mapped, either: a map counts against its limits.
+    a, b = (each.open() if task.layout.out_of_core else each.load() for each in (task.a, task.b))
     dtype = np.result_type(a.dtype, b.dtype)
     reports: list[Report] = []
     with task.restart.session(task.shape, dtype, resume=args.resume) as session:
@@ -428,14 +422,15 @@ def _multiply_in_panels(
                 ranges=task.panels(resumed),
                 **code_arguments(args),
             )
+            if task.layout.out_of_core:
+                panels.check_memory(task.layout.allowed)
+
+            def done(panel: Panel, report: Report, block: Any) -> None:
+                session.save(panel, block, report.verified)
+                reports.append(report)
+
             with progress(args.quiet) as bar:
-                rounds = panels.run(
-                    session.array, verify=args.verify, timeout=args.timeout, progress=bar
-                )
-                with contextlib.closing(rounds):
-                    for (start, stop), report in rounds:
-                        session.record(start, stop, report.verified)
-                        reports.append(report)
+                panels.run(done, verify=args.verify, timeout=args.timeout, progress=bar)
             session.finish()
         except BaseException:
             # Whoever started the job says it when everything is over.
@@ -447,7 +442,7 @@ def _multiply_in_panels(
         "resumed": len(resumed),
         "computed": len(reports),
     }
-    report = merge_reports(panels.plan, task.shape[0], reports, counts)
+    report = merge_reports(panels.plan, task.layout.shape, reports, counts)
     checks = {entry.verified for entry in resumed} | {part.verified for part in reports}
     report.verified = checks.pop() if len(checks) == 1 else "partly"
     return report, reports

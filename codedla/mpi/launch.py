@@ -48,6 +48,7 @@ __all__ = [
     "job_environment",
     "run_job",
     "scratch_folder",
+    "thread_environment",
     "world_from_env",
 ]
 
@@ -190,6 +191,16 @@ def job_environment(job: str, done: str, base: Mapping[str, str] | None = None) 
     env["CODEDLA_JOB"] = job
     env["CODEDLA_DONE"] = done
     return env
+
+
+def thread_environment(threads: int | str) -> dict[str, str]:
+    """Return what a job's environment needs for so many BLAS threads in each rank.
+
+    Nothing for one, which is usual, nor for ``"auto"``, which every rank settles for itself.
+    """
+    if threads in (1, "auto"):
+        return {}
+    return dict.fromkeys(THREAD_VARIABLES, str(threads))
 
 
 def run_job(

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from codedla.engine.arguments import positive, whole_number
+from codedla.engine.arguments import positive
 from codedla.engine.round import Outcome, Round
 from codedla.engine.stragglers import Fault, check_ranks
 from codedla.errors import UsageError
 from codedla.mpi import world
+from codedla.mpi.cores import check_threads, resolve_threads
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -44,8 +45,10 @@ class MPIPool:
         Intracommunicator of at least 2 ranks; duplicated, never used itself.
     faults : iterable of Fault
         Faults on purpose; see :mod:`codedla.engine.stragglers`.
-    threads : int
-        BLAS threads of each worker while it serves.
+    threads : int or "auto"
+        Threads of BLAS and of codedla's kernels in each worker while it serves, and of the kernels
+        in the master; "auto": as many as the cores that the rank may use, divided by the ranks of
+        its host that share them. The same on all ranks. The master's BLAS is left as it is.
     deadline : float, optional
         Seconds within which a worker must answer an order; after that its share is given to
         another worker if it is needed. Workers without a sign of life are replaced in any case.
@@ -53,6 +56,8 @@ class MPIPool:
     Attributes
     ----------
     n_workers : int
+    threads : int
+        Of this rank; for "auto" known once the pool is entered, and 1 before.
     trace : bool
         Whether rounds note what takes how long on which rank; set it on rank 0.
     overhead : float
@@ -77,14 +82,15 @@ class MPIPool:
         self,
         comm: MPI.Comm,
         faults: Iterable[Fault] = (),
-        threads: int = 1,
+        threads: int | str = 1,
         deadline: float | None = None,
     ) -> None:
         world.check_comm(comm)
         world.install_abort_hook(comm)
         self.n_workers = comm.Get_size() - 1
         self.faults = tuple(faults)
-        self.threads = whole_number(threads, "threads", least=1)
+        self._asked = check_threads(threads)
+        self.threads = self._asked if isinstance(self._asked, int) else 1
         self.deadline = None if deadline is None else positive(deadline, "deadline")
         self.clean = True
         self.forget_files = False
@@ -112,6 +118,7 @@ class MPIPool:
         for channel in (control, data):
             channel.Set_errhandler(MPI.ERRORS_RETURN)
         self._channels = (control, data)
+        self.threads = resolve_threads(self._asked, control)
         if self.forget_files:
             world.unlink_shared_memory()
         if self._comm.Get_rank() != 0:

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -21,7 +21,7 @@ from codedla.mpi.pool import MPIPool
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-__all__ = ["FINALIZE", "run"]
+__all__ = ["FINALIZE", "run", "run_stages"]
 
 FINALIZE = 10
 """Seconds that ``MPI_Finalize`` may take at the end of a job in which nothing had failed."""
@@ -38,10 +38,12 @@ def run(
     job: Callable[[MPIPool], int],
     *,
     faults: Iterable[Fault] = (),
-    threads: int = 1,
+    threads: int | str = 1,
     deadline: float | None = None,
 ) -> int:
     """Run ``job(pool)`` on the master while the other ranks serve.
+
+    The threads of BLAS are limited on all ranks meanwhile.
 
     Errors become exit codes: one line for codedla's own (their ``exit_code``), the traceback for
     anything else (1), 130 for an interrupt, 143 for SIGTERM. The code is also written, last and
@@ -52,8 +54,8 @@ def run(
     job : callable
         Gets the pool, returns an exit code.
     faults : iterable of Fault
-    threads : int
-        BLAS threads per worker.
+    threads : int or "auto"
+        Threads per rank; see :class:`MPIPool`.
     deadline : float, optional
         Seconds within which a worker must answer an order.
 
@@ -62,6 +64,34 @@ def run(
     int
         The exit code, when everything ended cleanly; otherwise the process has ended.
     """
+    return run_stages(job, [tuple(faults)], threads=threads, deadline=deadline)
+
+
+def run_stages(
+    job: Callable[[MPIPool], int],
+    stages: Sequence[Iterable[Fault]],
+    *,
+    threads: int | str = 1,
+    deadline: float | None = None,
+) -> int:
+    """Run ``job(pool)`` several times, each time in a new pool with other faults.
+
+    Parameters
+    ----------
+    job : callable
+        Gets the pool, returns an exit code; after one that is not 0 there are no further stages.
+    stages : sequence of iterable of Fault
+        The faults of each stage; the same number on every rank.
+    threads, deadline
+        As in :func:`run`.
+
+    Returns
+    -------
+    int
+        As of :func:`run`.
+    """
+    from threadpoolctl import threadpool_limits
+
     mpi = world.import_mpi(finalize=False)
     comm = mpi.COMM_WORLD
     world.install_abort_hook(comm)
@@ -73,17 +103,29 @@ def run(
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     manager = None
     met = False
+    clean, code, begun = True, 0, 0
     try:
         orphan_limit()  # every rank says no, before any waits for another
-        manager = MPIPool(comm, faults, threads, deadline)
-        manager.forget_files = True
-        pool = manager.__enter__()
-        met = True
-        if pool is None:
-            _leave(0, clean=manager.clean)
+        for faults in stages:
+            manager = MPIPool(comm, faults, threads, deadline)
+            manager.forget_files = not begun
+            begun += 1
+            pool = manager.__enter__()
+            met = True
+            if pool is None:
+                clean = clean and manager.clean
+                continue
+            if begun == 1:
+                _write_begun()
+            with threadpool_limits(pool.threads):
+                code = job(pool)
+            manager.close()
+            clean = clean and manager.clean
+            if code:
+                break
+        if comm.Get_rank() != 0:
+            _leave(0, clean=clean)
             return 0
-        _write_begun()
-        code = job(pool)
     except CodedlaError as error:
         code = _say(comm, f"error: {error}", error.exit_code)
     except KeyboardInterrupt:
@@ -104,11 +146,11 @@ def run(
             raise
         code = 1
         world.report_exception(comm.Get_rank())
-    clean = True
     if manager is not None:
         manager.close()
-        clean = manager.clean
+        clean = clean and manager.clean
     if comm.Get_rank() == 0:
+        clean = _pass_over(comm, len(stages) - begun if met else 0) and clean
         world.flush()
         _write_done(code)
     elif code:
@@ -116,6 +158,25 @@ def run(
         clean = False
     _leave(code, clean=clean)
     return code
+
+
+def _pass_over(comm: MPI.Comm, stages: int) -> bool:
+    """Open and close the pools of stages that are given up: the workers are in the next already.
+
+    Returns
+    -------
+    bool
+        Whether all ranks took part, in order.
+    """
+    clean = True
+    try:
+        for _ in range(stages):
+            with MPIPool(comm) as pool:
+                pass
+            clean = clean and pool is not None and pool.clean
+    except CodedlaError:  # a rank is lost, and they all know
+        return False
+    return clean
 
 
 def _say(comm: MPI.Comm, text: str, code: int) -> int:

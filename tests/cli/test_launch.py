@@ -832,3 +832,8 @@ def test_a_frozen_launcher_is_ended_by_a_signal_to_its_parent(tmp_path, nothing_
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 143
         assert time.monotonic() - began < 12
+
+
+def test_threads_of_a_job():
+    assert launch.thread_environment(1) == launch.thread_environment("auto") == {}
+    assert launch.thread_environment(4)["OPENBLAS_NUM_THREADS"] == "4"
