@@ -57,6 +57,7 @@ _SIGNS = {
     "lost": _LOST,
     "error": _Sign("P", "red", "exception"),
     "redispatched": _AGAIN,
+    "speculated": _Sign(">", "black", "computes a late share, too"),
     "wrong": _Sign("D", "red", "wrong reply refused"),
     "silent": _Sign("o", "white", "no sign of life"),
     "back": _Sign("o", "black", "back again"),

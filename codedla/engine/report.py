@@ -40,7 +40,7 @@ class Report:
     lost : dict of int to str
         Ranks that will never reply, and why.
     redispatched : list of int
-        Ranks whose task was given to another one.
+        Ranks whose task was given to another one, too if they were only late.
     wrong : list of int
         Ranks that answered wrongly; their replies were not used.
     times : dict of str to float
