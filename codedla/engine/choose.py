@@ -26,6 +26,7 @@ from codedla.codes.exact import ExactCode, WrapCode
 from codedla.codes.peeling import PeelingCode
 from codedla.engine.cost import Cost, in_bytes, predict
 from codedla.engine.grids import grids_to_try, named_grid
+from codedla.engine.speeds import speeds
 from codedla.errors import UsageError
 
 __all__ = ["Candidate", "Choice", "Request", "candidates", "choose", "default_tolerate", "forget"]
@@ -130,7 +131,7 @@ def choose(request: Request) -> Choice:
     if not isinstance(request.nodes, str | None):
         return _new_choice(request)  # to be refused, with a message of its own
     # Whatever else the choice depends on is part of the key, so that nothing stale is found.
-    key = (request, registry.families())
+    key = (request, registry.families(), speeds())
     known = _chosen.get(key)
     if known is None:
         known = _new_choice(request)

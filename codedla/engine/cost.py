@@ -1,7 +1,8 @@
 """What one round of a code costs: flops, bytes, memory, and from them a predicted time.
 
 The time of a round is modelled as the longest worker's flops, all bytes through the master, and
-what is left to decode when the last needed reply is there. Sparse operands fill up when blocks are
+what is left to decode when the last needed reply is there, at the speeds that were measured or are
+assumed (:mod:`codedla.engine.speeds`). Sparse operands fill up when blocks are
 added: a share of ``w`` blocks of density ``d`` has up to ``w d`` of its entries stored, and from
 :data:`~codedla.engine.encoder.DENSE_SHARE_FROM` on it is dense.
 """
@@ -16,14 +17,10 @@ from numpy.typing import NDArray
 from codedla.codes.base import Code
 from codedla.codes.exact import ModularCode
 from codedla.engine.encoder import DENSE_SHARE_FROM
+from codedla.engine.speeds import Speeds, speeds
 from codedla.engine.work import COST, SPARSE_COST
 
-__all__ = ["BANDWIDTH", "FLOPS", "Cost", "in_bytes", "in_flops", "predict"]
-
-FLOPS = 2e10
-"""Assumed speed of one worker, flop/s: only the ratio to the bandwidth matters here."""
-BANDWIDTH = 4e9
-"""Assumed bandwidth of the master's memory and links, bytes/s."""
+__all__ = ["Cost", "in_bytes", "in_flops", "predict"]
 
 
 @dataclass(frozen=True)
@@ -104,6 +101,7 @@ def predict(
     Cost
     """
     (rows, inner, cols), grid, (u, q, v) = shape, code.grid, code.stack
+    rate = speeds()
     height, depth, width = -(-rows // grid.m), -(-inner // grid.p), -(-cols // grid.n)
     shares = np.array(code.shares)
     stored_a = _stored(code.generator_a, u * q, density[0])[shares]
@@ -116,7 +114,7 @@ def predict(
     sparse = (stored_a < 1.0) | (stored_b < 1.0)
     # The flops of complex numbers count fourfold already.
     slowness = 1.0 if dtype.kind == "c" else COST[dtype.kind]
-    seconds = flops * np.where(sparse, max(slowness, SPARSE_COST), slowness) / FLOPS
+    seconds = flops * np.where(sparse, max(slowness, SPARSE_COST), slowness) / rate.flops
     sent = float((bytes_a + bytes_b).sum())
     held = code.load
     if code.load > 1 and not resident:
@@ -132,8 +130,8 @@ def predict(
         received=rounds * received,
         memory_worker=float((bytes_a + bytes_b).max()) * held + 2 * reply,
         compute=rounds * float(seconds.max()) * _shares_of_one(code),
-        transfer=rounds * moved / BANDWIDTH,
-        decode=rounds * _decode_seconds(code, reply),
+        transfer=rounds * moved / rate.bandwidth,
+        decode=rounds * _decode_seconds(code, reply, rate),
     )
 
 
@@ -153,7 +151,7 @@ def _shares_of_one(code: Code) -> int:
     return min(code.load, -(-code.threshold // max(code.active - code.tolerates, 1)))
 
 
-def _decode_seconds(code: Code, reply: float) -> float:
+def _decode_seconds(code: Code, reply: float, rate: Speeds) -> float:
     """Predict what is left to do when the last needed reply is there."""
     if code.only_plain:
         return 0.0
@@ -161,9 +159,9 @@ def _decode_seconds(code: Code, reply: float) -> float:
     if code.systematic:
         # Replies were folded while waiting: what is left is a combination per lost block.
         lost = min(code.tolerates, outputs)
-        return lost * (lost + 1) * reply / BANDWIDTH
+        return lost * (lost + 1) * reply / rate.bandwidth
     block = reply / parts
-    traffic = (code.threshold * parts + outputs) * block / BANDWIDTH
+    traffic = (code.threshold * parts + outputs) * block / rate.bandwidth
     # Two flops for every entry of eight bytes, and weight.
-    arithmetic = 2.0 * outputs * code.threshold * parts * block / 8.0 / FLOPS
+    arithmetic = 2.0 * outputs * code.threshold * parts * block / 8.0 / rate.flops
     return max(traffic, arithmetic)

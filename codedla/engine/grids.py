@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from codedla.blocks import Grid
 from codedla.codes.base import Code
-from codedla.engine.cost import BANDWIDTH, FLOPS
+from codedla.engine.speeds import speeds
 from codedla.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def _seconds(request: Request, grid: Grid) -> float:
     share_b = inner * n / (grid.p * grid.n) * request.density[1]
     reply = m * n / (grid.m * grid.n)
     entries = request.n_workers * (share_a + share_b + reply)
-    seconds = flops / FLOPS + entries * request.itemsize / BANDWIDTH
+    rate = speeds()
+    seconds = flops / rate.flops + entries * request.itemsize / rate.bandwidth
     # Among equals prefer the squarer grid: shares of both operands stay small.
     return seconds * (1.0 + 1e-6 * abs(math.log(grid.m / grid.n)))

@@ -6,7 +6,7 @@ A :class:`Plan` is frozen and prints itself; making one needs neither MPI nor th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from codedla.codes.exact import ExactCode
 from codedla.engine import choose
 from codedla.engine.arguments import MOST_WORKERS, block_counts, positive, whole_number
 from codedla.engine.cost import Cost, in_bytes, in_flops, predict
+from codedla.engine.speeds import speeds
 from codedla.errors import UsageError
 
 __all__ = ["DEFAULT_TOLERANCE", "Plan", "compute_dtype", "default_tolerance", "make_plan"]
@@ -246,6 +247,8 @@ class Plan:
             "flops_worker": self.flops_worker,
             "bytes_sent": self.bytes_sent,
             "bytes_received": self.bytes_received,
+            "seconds": self.seconds,
+            "speeds": asdict(speeds()),
             "memory_worker": self.memory_worker,
             "memory_master": self.memory_master,
             # JSON has no infinity: null is a survivor set that does not decode in double precision.
@@ -278,6 +281,7 @@ class Plan:
             ("received", f"{in_bytes(self.bytes_received)} needed"),
             ("memory", f"{in_bytes(self.memory_worker)} per worker rank"),
             ("", f"{in_bytes(self.memory_master)} on the master rank"),
+            ("predicted", f"{self.seconds:.3g} s, reckoned with {speeds()}"),
             ("amplification", f"{self.worst_amplification:.1e} in the worst survivor set"),
             ("error", self._error_in_words()),
         ]

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.engine import cost
 from codedla.engine.plan import Plan
+from codedla.engine.speeds import speeds
 from codedla.errors import VerificationFailed
 from codedla.linalg.operands import Checked, combinable
 from codedla.linalg.projection import (
@@ -154,7 +154,7 @@ def verification_seconds(plan: Plan) -> float:
         columns *= MODULAR_COLUMNS * MODULAR_COST
     # One more column for what rounding explains, and two more passes over B for its scales.
     flops = 2.0 * (entries_a * (columns + 1) + 3 * entries_b)
-    return _traffic_seconds(plan) + flops / cost.FLOPS
+    return _traffic_seconds(plan) + flops / speeds().flops
 
 
 def worthwhile(plan: Plan, a: Checked, b: Checked, beside: float = 0.0) -> bool:
@@ -180,7 +180,9 @@ def _traffic_seconds(plan: Plan) -> float:
     (down, _, across), grid = plan.code.stack, plan.grid
     rows, cols = down * -(-m // grid.m), across * -(-n // grid.n)
     entries = m * inner * plan.density[0] + 2 * inner * n * plan.density[1]
-    return plan.compute.itemsize * (entries + len(plan.code.shares) * rows * cols) / cost.BANDWIDTH
+    return (
+        plan.compute.itemsize * (entries + len(plan.code.shares) * rows * cols) / speeds().bandwidth
+    )
 
 
 def verify_product(

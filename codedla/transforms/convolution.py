@@ -14,12 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 from codedla.codes import error_estimate
 from codedla.codes.base import Code
 from codedla.engine.arguments import block_counts, check_choice
-from codedla.engine.cost import BANDWIDTH
 from codedla.engine.facts import Facts, scan
 from codedla.engine.plan import Plan, compute_dtype, machine_epsilon, make_plan
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
 from codedla.engine.spectral import METHODS
+from codedla.engine.speeds import speeds
 from codedla.errors import UsageError
 from codedla.linalg.operands import COMBINATION_GROWTH, EXACT_BELOW, as_array
 from codedla.transforms.checks import ConvolutionCheck, verify_convolution
@@ -364,7 +364,7 @@ def _grids(long: int, short: int, n_workers: int, method: str) -> list[tuple[int
         direct, transformed = _SECONDS_DIRECT * la * lb, _SECONDS_POINT * (la + lb)
         work = {"direct": direct, "fft": transformed}.get(method, min(direct, transformed))
         # Everything is sent and received once by the master.
-        return work + n_workers * 16.0 * (la + lb) / BANDWIDTH
+        return work + n_workers * 16.0 * (la + lb) / speeds().bandwidth
 
     grids = [
         (m, n)

@@ -52,7 +52,7 @@ def test_it_is_json_ready():
         "operation", "code", "grid", "shape", "dtype", "n_workers", "workers_used", "threshold",
         "tolerates", "flops_plain", "flops_worker", "bytes_sent", "bytes_received",
         "memory_worker", "memory_master", "worst_amplification", "predicted_error", "reason",
-        "speculate", "warnings",
+        "seconds", "speculate", "speeds", "warnings",
     }  # fmt: skip
 
 
