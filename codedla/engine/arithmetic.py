@@ -46,10 +46,12 @@ def combine(
     *,
     accumulate: bool = False,
     wide: bool = False,
+    threads: int = 1,
 ) -> None:
     """Write ``outputs[i] (+)= sum_j weights[i, j] * inputs[j]``, of float or integer blocks.
 
-    With ``wide``, and where precisions differ, weights and sums are in double precision.
+    With ``wide``, and where precisions differ, weights and sums are in double precision. Results
+    do not depend on the number of threads.
     """
     if not outputs or outputs[0].size == 0:
         return
@@ -57,7 +59,9 @@ def combine(
         if wide or (inputs and inputs[0].dtype != outputs[0].dtype):
             _combine_wide(weights, inputs, outputs, accumulate=accumulate)
         else:
-            kernels.combine(weights, list(inputs), list(outputs), accumulate=accumulate)
+            kernels.combine(
+                weights, list(inputs), list(outputs), accumulate=accumulate, threads=threads
+            )
         return
     whole = _integers(weights, outputs[0].dtype)
     for row, out in zip(whole, outputs, strict=True):

@@ -9,13 +9,14 @@ size of the longest, and a missing row counts as zeros without being stored.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codedla.blocks import Split
-from codedla.engine import arithmetic
+from codedla.engine import arithmetic, buffers
 from codedla.engine.facts import canonical
 
 __all__ = ["DenseEncoder", "SparseEncoder", "make_encoder"]
@@ -37,9 +38,19 @@ class DenseEncoder:
         How the two dimensions are cut.
     dtype : numpy.dtype
         dtype of the shares.
+
+    Attributes
+    ----------
+    threads : int
+        Threads that encode; shares are the same to the last bit whatever their number.
+    given : set of bytes
+        Weights of the shares that were handed out already.
     """
 
+    threads = 1
+
     def __init__(self, matrix: Array, rows: Split, cols: Split, dtype: np.dtype) -> None:
+        self.given: set[bytes] = set()
         # Real operands of a complex code are cast once, not once per share.
         matrix = np.asarray(matrix, dtype=dtype)
         # Fortran order is encoded as the transposed matrix, so that kernels see contiguous rows.
@@ -66,22 +77,44 @@ class DenseEncoder:
         across : int
             Combinations beside each other; the next ones stand below.
         """
-        weights = np.atleast_2d(weights)
-        down, height, width = len(weights) // across, self.rows.size, self.cols.size
-        if self.transposed:
-            # The matrix is held as its transpose: what is to stand below stands beside here.
-            whole = arithmetic.empty((across * height, down * width), self.dtype)
-        else:
-            whole = arithmetic.empty((down * height, across * width), self.dtype)
-        targets = []
-        for index in range(len(weights)):
+        return self.coded_together([weights], across)[0]
+
+    def coded_together(self, shares: Sequence[Array], across: int = 1) -> list[Array]:
+        """Return several shares, each as :meth:`coded` would, from one pass over the matrix.
+
+        The matrix is larger than the caches: reading it once, not once per share, is what counts.
+
+        Parameters
+        ----------
+        shares : sequence of ndarray
+            The weights of each share.
+        across : int
+            As of :meth:`coded`, the same for all.
+        """
+        results, targets = [], []
+        stacked = [np.atleast_2d(weights) for weights in shares]
+        for weights in stacked:
+            whole, parts = self._new_share(len(weights), across)
+            results.append(whole.T if self.transposed else whole)
+            targets += parts
+        rows = np.concatenate(stacked)
+        for alike in _alike(rows):
+            self._combine(rows[alike], [targets[index] for index in alike])
+        return results
+
+    def _new_share(self, count: int, across: int) -> tuple[Array, list[Array]]:
+        """Return memory for a share, and in it the places of its ``count`` combinations."""
+        down, height, width = count // across, self.rows.size, self.cols.size
+        # The matrix may be held as its transpose: what is to stand below stands beside then.
+        tall, wide = (across, down) if self.transposed else (down, across)
+        whole = buffers.take((tall * height, wide * width), self.dtype)
+        places = []
+        for index in range(count):
             i, j = divmod(index, across)
             if self.transposed:
                 i, j = j, i
-            targets.append(whole[i * height : (i + 1) * height, j * width : (j + 1) * width])
-        for alike in _alike(weights):
-            self._combine(weights[alike], [targets[index] for index in alike])
-        return whole.T if self.transposed else whole
+            places.append(whole[i * height : (i + 1) * height, j * width : (j + 1) * width])
+        return whole, places
 
     def _combine(self, weights: Array, targets: list[Array]) -> None:
         """Write ``sum_u weights[t, u] * block_u`` into each target, reading the blocks once."""
@@ -103,7 +136,7 @@ class DenseEncoder:
 
     def _add_up(self, weights: Array, sources: list[Array], targets: list[Array]) -> None:
         """Write ``targets = weights @ sources``; other than in floats for exact codes."""
-        arithmetic.combine(weights, sources, targets)
+        arithmetic.combine(weights, sources, targets, threads=self.threads)
 
     def _position(self, block: int) -> tuple[int, int]:
         if self.transposed:
@@ -120,10 +153,19 @@ class SparseEncoder:
     matrix : scipy.sparse array or matrix (r, c)
     rows, cols : Split
     dtype : numpy.dtype
+
+    Attributes
+    ----------
+    threads : int
+        As of :class:`DenseEncoder`; not used.
+    given : set of bytes
     """
+
+    threads = 1
 
     def __init__(self, matrix: Any, rows: Split, cols: Split, dtype: np.dtype) -> None:
         self.rows, self.cols, self.dtype = rows, cols, dtype
+        self.given: set[bytes] = set()
         # Column slices are cheap in CSC, row slices in CSR.
         whole = matrix.tocsr() if cols.parts == 1 else matrix.tocsc()
         self.matrix = canonical(whole).astype(dtype)
@@ -148,6 +190,10 @@ class SparseEncoder:
         if share.nnz > DENSE_SHARE_FROM * share.shape[0] * share.shape[1]:
             return share.toarray()
         return share
+
+    def coded_together(self, shares: Sequence[Array], across: int = 1) -> list[Any]:
+        """Return several shares, each as :meth:`coded` does."""
+        return [self.coded(weights, across) for weights in shares]
 
     def _combined(self, weights: Array) -> Any:
         """Return the weighted sum of the blocks as CSR."""

@@ -51,7 +51,12 @@ class DenseModularEncoder(DenseEncoder):
         self, weights: Array, sources: list[Array], targets: list[Array], accumulate: bool = False
     ) -> None:
         kernels.combine_mod(
-            self.field.balanced(weights), sources, targets, self.field.p, accumulate=accumulate
+            self.field.balanced(weights),
+            sources,
+            targets,
+            self.field.p,
+            accumulate=accumulate,
+            threads=self.threads,
         )
 
 

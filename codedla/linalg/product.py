@@ -15,6 +15,7 @@ from codedla.blocks import Split
 from codedla.codes import error_estimate
 from codedla.codes.exact import WrapCode
 from codedla.engine import arithmetic
+from codedla.engine.ahead import Ahead
 from codedla.engine.arguments import check_choice, check_progress, positive
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import Decoder, make_decoder
@@ -261,6 +262,9 @@ def _operands(
     grid = code.grid
     encoder_a = product.encoder_of_a(a.matrix)
     encoder_b = product.encoder_of_b(b.matrix, replies)
+    coded = [share for share in code.shares if code.plain_block(share) is None]
+    ahead_a = Ahead(encoder_a, coded, code.rows_a, lambda rows: len(rows) // code.stack[0])
+    ahead_b = Ahead(encoder_b, coded, code.rows_b, lambda rows: code.stack[2])
 
     def operands(share: int) -> tuple[Operand, Operand]:
         block = code.plain_block(share)
@@ -268,8 +272,7 @@ def _operands(
         def share_a() -> Any:
             if block is not None:
                 return encoder_a.plain(block // grid.n)
-            rows = code.rows_a(share)
-            return encoder_a.coded(rows, across=len(rows) // code.stack[0])
+            return ahead_a.take(share)
 
         def share_b() -> Any:
             if block is not None:
@@ -277,7 +280,7 @@ def _operands(
             rows = code.rows_b(share)
             if rows.size == 1 and rows[0, 0] == 1:
                 return encoder_b.plain(0)
-            return encoder_b.coded(rows, across=code.stack[2])
+            return ahead_b.take(share)
 
         key_a, key_b = product.keys_of(share)
         return Operand(key_a, share_a), Operand(key_b, share_b)
