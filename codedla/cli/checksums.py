@@ -8,42 +8,88 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from codedla.cli.journal import Contents, Entry, digest
+from codedla.cli.journal import Contents, Entry, Panel, digest
 
-__all__ = ["file_facts", "intact_entries", "product_place", "recorded_place"]
+__all__ = ["Place", "file_facts", "intact_entries", "product_place", "recorded_place"]
 
 _PIECE = 1 << 24
-"""Bytes read at a time."""
+"""Bytes read or written at a time."""
 
 
-def file_facts(number: int, array: NDArray[Any]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Place:
+    """Where a product lies in a file.
+
+    Parameters
+    ----------
+    offset : int
+        Bytes before its first entry.
+    shape : tuple of int
+        Of a matrix or a vector.
+    dtype : numpy.dtype
+    """
+
+    offset: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def width(self) -> int:
+        """Columns; one of a vector."""
+        return self.shape[1] if len(self.shape) > 1 else 1
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row."""
+        return self.width * self.dtype.itemsize
+
+    def write(self, number: int, panel: Panel, block: NDArray[Any]) -> None:
+        """Write a panel of the product into an open file.
+
+        Raises
+        ------
+        OSError
+            The disk is full, for instance.
+        """
+        (start, stop), (left, right) = panel
+        first = self.offset + start * self.row + left * self.dtype.itemsize
+        if right - left == self.width:
+            _write(number, block, first)
+            return
+        for index in range(stop - start):
+            _write(number, block[index], first + index * self.row)
+
+
+def file_facts(number: int, place: Place) -> dict[str, Any]:
     """Return what a journal says of the file: where the product lies, a checksum of all the rest.
 
     Parameters
     ----------
     number : int
         The open file.
-    array : ndarray
-        The product, mapped.
+    place : Place
+        Of the product.
     """
-    facts = product_place(number, array)
-    end = facts["offset"] + array.nbytes
+    facts = product_place(number, place)
+    end = facts["offset"] + facts["row"] * facts["rows"]
     around = [(0, facts["offset"]), (end, facts["size"])]
     return {**facts, "digest": digest(_bytes(number, around))}
 
 
-def product_place(number: int, array: NDArray[Any]) -> dict[str, int]:
-    """Return sizes of file and row and the start of the mapped product, in bytes, and its rows."""
+def product_place(number: int, place: Place) -> dict[str, int]:
+    """Return sizes of file and row and the start of the product, in bytes, and its rows."""
     return {
         "size": os.fstat(number).st_size,
-        "offset": int(getattr(array, "offset", 0)),
-        "row": array.nbytes // array.shape[0],
-        "rows": array.shape[0],
+        "offset": place.offset,
+        "row": place.row,
+        "rows": place.shape[0],
     }
 
 
@@ -83,11 +129,20 @@ def intact_entries(number: int, contents: Contents) -> list[Entry] | None:
             return None
     except (OSError, KeyError, TypeError, ValueError):
         return None
+    try:
+        item = np.dtype(contents.header["product"]["dtype"]).itemsize
+    except (KeyError, TypeError):
+        return None
     sound = []
     for entry in contents.entries:
-        span = (offset + entry.start * row, offset + entry.stop * row)
+        left, right = (item * border for border in entry.across(row // max(item, 1)))
+        first, last = offset + entry.start * row, offset + entry.stop * row
+        spans: Iterable[tuple[int, int]] = [(first, last)]
+        if right - left < row:
+            spans = ((top + left, top + right) for top in range(first, last, row))
         try:
-            good = entry.stop <= place["rows"] and digest(_bytes(number, [span])) == entry.digest
+            fits = entry.stop <= place["rows"] and right <= row
+            good = fits and digest(_bytes(number, spans)) == entry.digest
         except OSError:
             good = False
         if good:
@@ -95,7 +150,15 @@ def intact_entries(number: int, contents: Contents) -> list[Entry] | None:
     return sound
 
 
-def _bytes(number: int, spans: list[tuple[int, int]]) -> Iterator[bytes]:
+def _write(number: int, array: NDArray[Any], place: int) -> None:
+    # Bytes, because not every dtype of NumPy has a buffer format.
+    rest = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    while len(rest):
+        count = os.pwrite(number, rest[:_PIECE], place)
+        rest, place = rest[count:], place + count
+
+
+def _bytes(number: int, spans: Iterable[tuple[int, int]]) -> Iterator[bytes]:
     """Yield the bytes of some spans of a file, a few at a time."""
     for start, stop in spans:
         while start < stop:

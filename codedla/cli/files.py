@@ -6,20 +6,24 @@ reads the entries.
 
 from __future__ import annotations
 
+import math
 import re
 import tokenize
 import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codedla.errors import UsageError
 
-__all__ = ["H5_SPEC", "Operand", "import_h5py", "inspect"]
+if TYPE_CHECKING:
+    from codedla.linalg.sources import Source
+
+__all__ = ["H5_SPEC", "Operand", "import_h5py", "inspect", "npy_layout"]
 
 H5_SPEC = re.compile(r"^(?P<path>.+\.(?:h5|hdf5)):(?P<name>.+)$")
 #: What NumPy, SciPy and the archive readers raise over the contents of a damaged file.
@@ -67,6 +71,38 @@ class Operand:
     dtype: np.dtype[Any]
     nnz: int | None = None
     dataset: str = ""
+
+    @property
+    def loaded_bytes(self) -> float:
+        """Bytes of an operand that can only be loaded as a whole; 0 where ranges can be read."""
+        if self.format in ("npy", "h5"):
+            return 0.0
+        entries = math.prod(self.shape) if self.nnz is None else self.nnz
+        # Of a sparse matrix the indices, too, and twice: files list entries in any order.
+        return 2.0 * entries * (self.dtype.itemsize + (0 if self.nnz is None else 12))
+
+    def open(self) -> Source:
+        """Return the entries of a dense operand in a file as a source that reads them by ranges.
+
+        Sparse operands and text files are loaded into memory.
+
+        Raises
+        ------
+        UsageError
+            As by :meth:`load`.
+        """
+        from codedla.linalg.sources import FileSource, as_source
+
+        try:
+            if self.format == "npy":
+                return FileSource(self.path, *_of_matrix(*npy_layout(self.path)))
+            if self.format == "h5":
+                return _open_h5(self.path, self.dataset, self.spec)
+        except (*_DAMAGED, OSError) as error:
+            raise UsageError(
+                f"an operand must be a complete file; got {self.spec} ({error}); write it again"
+            ) from error
+        return as_source(self.load(), "an operand")
 
     def load(self) -> Any:
         """Return the entries: a read-only memory map, an ndarray or a SciPy sparse matrix.
@@ -168,14 +204,21 @@ def _check_numeric(operand: Operand, role: str) -> None:
 # ---------------------------------------------------------------- .npy
 
 
-def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def npy_layout(path: Path) -> tuple[int, tuple[int, ...], bool, np.dtype[Any]]:
+    """Return where the entries of a ``.npy`` file begin, shape, Fortran order or not, and dtype."""
+    with path.open("rb") as stream:
+        shape, fortran, dtype = _read_header(stream)
+        return stream.tell(), shape, fortran, dtype
+
+
+def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
     else:
         # Versions 2 and 3 differ in the encoding of field names only, which no matrix has.
-        shape, _, dtype = np.lib.format.read_array_header_2_0(stream)
-    return _checked_shape(shape), dtype
+        shape, fortran, dtype = np.lib.format.read_array_header_2_0(stream)
+    return _checked_shape(shape), fortran, dtype
 
 
 def _checked_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
@@ -186,15 +229,13 @@ def _checked_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def _inspect_npy(spec: str, path: Path) -> Operand:
-    with path.open("rb") as stream:
-        try:
-            shape, dtype = _read_header(stream)
-        except _DAMAGED as error:
-            raise UsageError(
-                f"a .npy file must start with a complete NumPy header; got {spec} ({error}); "
-                "write it again with numpy.save"
-            ) from error
-        start = stream.tell()
+    try:
+        start, shape, _, dtype = npy_layout(path)
+    except _DAMAGED as error:
+        raise UsageError(
+            f"a .npy file must start with a complete NumPy header; got {spec} ({error}); "
+            "write it again with numpy.save"
+        ) from error
     operand = Operand(spec, path, "npy", shape, dtype)
     _check_numeric(operand, "in a .npy file")
     need = start + int(np.prod(shape, dtype=object)) * dtype.itemsize
@@ -205,6 +246,14 @@ def _inspect_npy(spec: str, path: Path) -> Operand:
             "copy or write it again"
         )
     return operand
+
+
+def _of_matrix(
+    offset: int, shape: tuple[int, ...], fortran: bool, dtype: np.dtype[Any]
+) -> tuple[int, tuple[int, int], np.dtype[Any], bool]:
+    """Return the arguments of a source; a vector is a matrix of one column."""
+    rows, cols = (*shape, 1)[:2]
+    return offset, (rows, cols), dtype, fortran and len(shape) > 1
 
 
 def _map_npy(path: Path, shape: tuple[int, ...]) -> NDArray[Any]:
@@ -230,7 +279,7 @@ def _inspect_npz(spec: str, path: Path) -> Operand:
             with archive.open("shape.npy") as stream:
                 shape = _checked_shape(tuple(np.lib.format.read_array(stream).tolist()))
             with archive.open("data.npy") as stream:
-                data_shape, dtype = _read_header(stream)
+                data_shape, _, dtype = _read_header(stream)
     except (*_DAMAGED, MemoryError) as error:
         if isinstance(error, UsageError):
             raise
@@ -316,13 +365,31 @@ def _inspect_h5(spec: str, path: Path, name: str) -> Operand:
         return Operand(spec, path, "h5", tuple(item.shape), item.dtype, dataset=name)
 
 
+def _open_h5(path: Path, name: str, spec: str) -> Source:
+    from codedla.linalg.sources import DatasetSource, FileSource
+
+    place = _h5_layout(path, name, spec)
+    return DatasetSource(path, name) if place is None else FileSource(path, *_of_matrix(*place))
+
+
 def _load_h5(path: Path, name: str, spec: str) -> NDArray[Any]:
+    place = _h5_layout(path, name, spec)
+    if place is None:
+        with import_h5py(spec).File(path, "r") as file:
+            array: NDArray[Any] = file[name][...]
+            return array
+    # Map it, like .npy, instead of reading it into memory.
+    offset, shape, _, dtype = place
+    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
+
+
+def _h5_layout(
+    path: Path, name: str, spec: str
+) -> tuple[int, tuple[int, ...], bool, np.dtype[Any]] | None:
+    """Return the layout of a contiguous, uncompressed dataset; None for any other."""
     with import_h5py(spec).File(path, "r") as file:
         item = file[name]
         offset = item.id.get_offset()
         if offset is None or item.size == 0 or item.external:
-            array: NDArray[Any] = item[...]
-            return array
-        # Contiguous and uncompressed: map it, like .npy, instead of reading it into memory.
-        shape, dtype = item.shape, item.dtype
-    return np.memmap(path, dtype=dtype, mode="r", offset=offset, shape=shape)
+            return None
+        return int(offset), tuple(item.shape), False, item.dtype

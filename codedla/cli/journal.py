@@ -3,11 +3,12 @@
 One line of text per fact, each with a checksum of its own, so that a damaged line costs that line
 and not the others::
 
-    91f0c5d2a3b4e6f7 {"format": "codedla.journal/1", "identity": {...}, ...}
+    91f0c5d2a3b4e6f7 {"format": "codedla.journal/2", "identity": {...}, ...}
     5a7cdb02c1cf1d5e {"rows": [0, 250], "digest": "...", "verified": "off"}
+    0b1d7c5e88a20f34 {"rows": [250, 500], "columns": [0, 90], "digest": "...", "verified": "off"}
 
-The first line says what is being computed, every other one that a range of rows is finished. Ranges
-of rows, not numbers of panels: a restart may cut the rest differently.
+The first line says what is being computed, every other one that a range of rows, or only these
+columns of it, is finished. Ranges, not numbers of panels: a restart may cut the rest differently.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ __all__ = [
     "FORMAT",
     "Contents",
     "Entry",
+    "Panel",
+    "Range",
     "cut",
     "decode",
     "digest",
@@ -33,14 +37,21 @@ __all__ = [
     "read",
     "remaining",
     "sync_folder",
+    "tile",
     "write",
 ]
 
-FORMAT = "codedla.journal/1"
+FORMAT = "codedla.journal/2"
 _LARGEST = 1 << 26
 """Bytes; no journal is that large, but a file under its name may be."""
 _PIECE = 1 << 24
 """Bytes hashed at a time: a signal is heard in between."""
+
+
+Range = tuple[int, int]
+"""From and to (without)."""
+Panel = tuple[Range, Range]
+"""Rows and columns."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +65,19 @@ class Entry:
         Of the rows' bytes; see :func:`digest`.
     verified : str
         The check that they passed, as in the report.
+    columns : (int, int), optional
+        Which columns of them; all when omitted.
     """
 
     start: int
     stop: int
     digest: str
     verified: str = "off"
+    columns: Range | None = None
+
+    def across(self, width: int) -> Range:
+        """Columns of a product of this width."""
+        return self.columns or (0, width)
 
 
 @dataclass
@@ -97,9 +115,7 @@ def digest(pieces: Iterable[Any]) -> str:
 def encode(header: Mapping[str, Any], entries: Iterable[Entry]) -> bytes:
     """Return a journal as bytes."""
     facts: list[Mapping[str, Any]] = [{"format": FORMAT, **header}]
-    facts += [
-        {"rows": [e.start, e.stop], "digest": e.digest, "verified": e.verified} for e in entries
-    ]
+    facts += [_line(entry) for entry in entries]
     lines = []
     for fact in facts:
         text = json.dumps(fact, sort_keys=True).encode()
@@ -119,11 +135,7 @@ def decode(data: bytes) -> Contents:
     if header["format"] != FORMAT:
         return Contents(problem="another version of codedla wrote it")
     entries = [None if fact is None else _entry(fact) for fact in facts[1:]]
-    good = sorted((e for e in entries if e is not None), key=lambda entry: entry.start)
-    kept: list[Entry] = []
-    for entry in good:
-        if not kept or entry.start >= kept[-1].stop:
-            kept.append(entry)
+    kept = _apart(e for e in entries if e is not None)
     return Contents(header, kept, damaged + len(entries) - len(kept))
 
 
@@ -182,19 +194,45 @@ def sync_folder(folder: Path) -> None:
         os.close(number)
 
 
-def remaining(rows: int, entries: Iterable[Entry]) -> list[tuple[int, int]]:
-    """Return the ranges of ``rows`` rows that no entry covers (entries as in Contents)."""
+def remaining(shape: tuple[int, int], entries: Iterable[Entry]) -> list[Panel]:
+    """Return the parts of a product of this shape that no entry covers (entries as in Contents).
+
+    Strips of columns from left to right; of each, the gaps between rows.
+    """
+    rows, width = shape
+    known = sorted(entries, key=lambda entry: entry.start)
+    borders = {0, width}.union(*(entry.across(width) for entry in known))
+    strips: list[tuple[Range, list[Range]]] = []
+    for left, right in pairwise(sorted(border for border in borders if border <= width)):
+        covering = [e for e in known if e.across(width)[0] <= left and right <= e.across(width)[1]]
+        gaps = _gaps(rows, covering)
+        if strips and strips[-1][1] == gaps:
+            strips[-1] = ((strips[-1][0][0], right), gaps)
+        else:
+            strips.append(((left, right), gaps))
+    return [(gap, strip) for strip, gaps in strips for gap in gaps]
+
+
+def _gaps(rows: int, entries: Iterable[Entry]) -> list[Range]:
     gaps, end = [], 0
     for entry in entries:
         if entry.start > end:
             gaps.append((end, entry.start))
-        end = entry.stop
+        end = max(end, entry.stop)
     if end < rows:
         gaps.append((end, rows))
     return gaps
 
 
-def cut(ranges: Sequence[tuple[int, int]], height: int) -> list[tuple[int, int]]:
+def tile(parts: Sequence[Panel], height: int, width: int) -> list[Panel]:
+    """Cut parts of a product into panels of at most this height and width, columns by columns."""
+    wide = [(rows, piece) for rows, cols in parts for piece in _pieces(*cols, width)]
+    # Panels of the same columns follow each other, so that B's are read once.
+    wide.sort(key=lambda part: part[1])
+    return [(piece, cols) for rows, cols in wide for piece in _pieces(*rows, height)]
+
+
+def cut(ranges: Sequence[Range], height: int) -> list[Range]:
     """Cut ranges of rows into panels of at most ``height`` rows."""
     return [panel for start, stop in ranges for panel in _pieces(start, stop, height)]
 
@@ -220,8 +258,39 @@ def _fact(line: bytes) -> dict[str, Any] | None:
     return fact if isinstance(fact, dict) else None
 
 
+def _line(entry: Entry) -> dict[str, Any]:
+    fact: dict[str, Any] = {"rows": [entry.start, entry.stop]}
+    if entry.columns is not None:
+        fact["columns"] = list(entry.columns)
+    return {**fact, "digest": entry.digest, "verified": entry.verified}
+
+
 def _entry(fact: Mapping[str, Any]) -> Entry | None:
     match fact:
         case {"rows": [int(start), int(stop)], "digest": str(text), "verified": str(verified)}:
-            return Entry(start, stop, text, verified) if 0 <= start < stop else None
+            match fact.get("columns"):
+                case None:
+                    columns = None
+                case [int(left), int(right)] if 0 <= left < right:
+                    columns = left, right
+                case _:
+                    return None
+            return Entry(start, stop, text, verified, columns) if 0 <= start < stop else None
     return None
+
+
+def _apart(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries in order of rows, without those that overlap an earlier one."""
+    kept: list[Entry] = []
+    # Of each range of columns, where its rows end so far.
+    ends: dict[Range | None, int] = {}
+    for entry in sorted(entries, key=lambda each: each.start):
+        ours = entry.columns
+        if all(
+            end <= entry.start
+            or (ours and theirs and (ours[1] <= theirs[0] or theirs[1] <= ours[0]))
+            for theirs, end in ends.items()
+        ):
+            kept.append(entry)
+            ends[ours] = entry.stop
+    return kept

@@ -7,6 +7,7 @@ complete, so that a file under the final name is always whole.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import tempfile
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.cli.files import H5_SPEC, import_h5py
+from codedla.cli.files import H5_SPEC, import_h5py, npy_layout
 from codedla.errors import UsageError
 
 __all__ = ["Output", "check_text", "write_bytes", "write_text"]
@@ -143,20 +144,31 @@ class Output:
         self.temporary.unlink(missing_ok=True)
 
     def create(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Make the file ``path`` ready for the product; return its array, mapped.
-
-        A file that is there already is emptied, not replaced: who holds a lock on it keeps it.
-        """
-        if self.dataset:
-            return self._create_h5(path, shape, dtype)
+        """Make the file ``path`` ready for the product; return its array, mapped."""
+        offset = self.allocate(path, shape, dtype)
         if 0 in shape:
             return np.empty(shape, dtype)  # an empty file cannot be mapped
-        array = np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
-        _reserve(path)
-        return array
+        return np.memmap(path, dtype=dtype, mode="r+", offset=offset, shape=shape)
 
-    def reopen(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """Map the product in a file that :meth:`create` made ready.
+    def allocate(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+        """Make the file ``path`` ready for the product; return where in it the entries begin.
+
+        A file that is there already is emptied, not replaced: who holds a lock on it keeps it.
+
+        Raises
+        ------
+        OSError
+            The disk has no room for the product.
+        """
+        offset = (
+            self._begin_h5(path, shape, dtype) if self.dataset else _begin_npy(path, shape, dtype)
+        )
+        if 0 not in shape:
+            _reserve(path)
+        return offset
+
+    def locate(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+        """Return where the entries begin in a file that :meth:`allocate` made ready.
 
         Raises
         ------
@@ -171,13 +183,13 @@ class Output:
                 found, offset = (item.shape, item.dtype), item.id.get_offset()
             if found != (shape, dtype) or offset is None:
                 raise ValueError(f"dataset {self.dataset} is not the product")
-            return np.memmap(path, dtype=dtype, mode="r+", offset=offset, shape=shape)
-        array = np.lib.format.open_memmap(path, mode="r+")
-        if (array.shape, array.dtype, array.flags.c_contiguous) != (shape, dtype, True):
+            return int(offset)
+        place, found_shape, fortran, found_dtype = npy_layout(path)
+        if (found_shape, found_dtype) != (shape, dtype) or (fortran and len(shape) > 1):
             raise ValueError("the array is not the product")
-        return array
+        return place
 
-    def _create_h5(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    def _begin_h5(self, path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         h5py = import_h5py(self.spec)
         mode = "w"
         if self.path.exists():
@@ -202,11 +214,7 @@ class Output:
                 layout,
                 links,
             )
-            offset = created.get_offset()
-        if 0 in shape:
-            return np.empty(shape, dtype)
-        _reserve(path)
-        return np.memmap(path, dtype=dtype, mode="r+", offset=offset, shape=shape)
+            return int(created.get_offset() or 0)
 
     def publish(self, path: Path) -> None:
         """Give a complete file the output's name.
@@ -232,6 +240,20 @@ class Output:
                 f"an output must not exist yet; {self.spec} appeared meanwhile; "
                 "run again with --force or another name"
             )
+
+
+def _begin_npy(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """Write the header of a ``.npy`` file and make room for the entries; return its length."""
+    facts = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    with path.open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, facts)
+        offset = stream.tell()
+        stream.truncate(offset + math.prod(shape) * dtype.itemsize)
+    return offset
 
 
 def _reserve(path: Path) -> None:

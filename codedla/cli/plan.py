@@ -7,7 +7,13 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from codedla.cli.options import add_code_options, add_json, code_arguments, parse_shape
+from codedla.cli.options import (
+    add_code_options,
+    add_json,
+    add_master_memory,
+    code_arguments,
+    parse_shape,
+)
 from codedla.errors import UsageError
 
 NAME = "plan"
@@ -38,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     size.add_argument("--ranks", type=int, metavar="R", help="all ranks, master included")
     size.add_argument("--workers", type=int, metavar="W", help="workers: ranks less the master")
     add_code_options(parser)
+    add_master_memory(parser)
     parser.add_argument(
         "--explain",
         action="store_true",
@@ -48,7 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Carry out the command."""
-    from codedla.cli.product import plan_for
+    from codedla.cli.layout import Stored, lay_out
+    from codedla.cli.product import layout_for, plan_for, print_plan
 
     n_workers = args.workers if args.workers is not None else args.ranks - 1
     if args.shape is not None:
@@ -68,12 +76,14 @@ def run(args: argparse.Namespace) -> int:
             operation=args.operation,
             **code_arguments(args),
         )
+        layout = lay_out(args, made, Stored(made.dtype), Stored(made.dtype))
     elif args.a is not None and args.b is not None:
-        made = plan_for(args, args.operation, n_workers)[0]
+        made, a, b = plan_for(args, args.operation, n_workers)
+        layout = layout_for(args, made, a, b)
     else:
         raise UsageError("a plan needs two operands or --shape; got neither; see codedla plan -h")
     if not args.explain:
-        print(json.dumps(made.to_dict(), indent=2) if args.json else made)
+        print_plan(made, layout if layout.out_of_core else None, as_json=args.json)
         return 0
     offered = made.explain()
     if args.json:

@@ -25,9 +25,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla.cli import journal
-from codedla.cli.checksums import file_facts, intact_entries, product_place, recorded_place
+from codedla.cli.checksums import (
+    Place,
+    file_facts,
+    intact_entries,
+    product_place,
+    recorded_place,
+)
 from codedla.cli.files import Operand
-from codedla.cli.journal import Contents, Entry
+from codedla.cli.journal import Contents, Entry, Panel
 from codedla.cli.output import Output
 from codedla.errors import CodedlaWarning, UsageError
 
@@ -113,7 +119,7 @@ class Restart:
             if number is not None:
                 self._lock(number, fcntl.LOCK_SH)
 
-    def complete(self, rows: int) -> bool:
+    def complete(self, shape: tuple[int, int]) -> bool:
         """Tell whether the output is the product of this very command, and remove the journal.
 
         That can be proved only of a run that ended between giving the product its name and
@@ -125,7 +131,7 @@ class Restart:
             or os.path.lexists(self.part)
             or not self.output.path.is_file()
             or self._differs(contents.header)
-            or journal.remaining(rows, contents.entries)
+            or journal.remaining(shape, contents.entries)
         ):
             return False
         try:
@@ -216,17 +222,17 @@ class Restart:
         try:
             # Before the copy of an HDF5 file is made: what changes it afterwards must be seen.
             original = self._original()
-            array = self.output.create(self.part, shape, dtype)
+            place = Place(self.output.allocate(self.part, shape, dtype), shape, dtype)
             header = {
                 "identity": self.identity,
                 "original": original,
                 "product": product,
-                "file": file_facts(number, array),
+                "file": file_facts(number, place),
             }
         except BaseException:
             self.discard()
             raise
-        return Session(self, number, array, header, [])
+        return Session(self, number, place, header, [])
 
     def _continue(
         self,
@@ -254,14 +260,14 @@ class Restart:
             return None
         if contents.damaged:
             _warn(f"{contents.damaged} damaged lines of {self.journal} are left out")
-        array = None
+        place = None
         sound = intact_entries(number, contents)
         if sound is not None:
             try:
-                array = self.output.reopen(self.part, shape, dtype)
+                place = Place(self.output.locate(self.part, shape, dtype), shape, dtype)
             except Exception as error:  # a damaged file has many ways to be unreadable
                 logger.info("%s cannot be opened: %s", self.part, error)
-        if sound is None or array is None or product_place(number, array) != recorded_place(header):
+        if sound is None or place is None or product_place(number, place) != recorded_place(header):
             _warn(f"the unfinished {self.part} is missing or damaged; {again}")
             return None
         bad = len(contents.entries) - len(sound)
@@ -271,7 +277,7 @@ class Restart:
                 "they are computed again"
             )
         logger.info("%d finished panels are kept", len(sound))
-        return Session(self, number, array, header, sound)
+        return Session(self, number, place, header, sound)
 
     def _say_replaced(self, contents: Contents | None) -> None:
         if contents is not None and contents.entries:
@@ -378,8 +384,9 @@ class Session:
     restart : Restart
     number : int
         The locked file.
-    array : ndarray
-        The whole product, mapped.
+    place : Place
+        Where in it the product lies. Panels are written, not mapped: the product may be larger
+        than memory, and on a full disk a map would end the process.
     header : dict
         Of the journal.
     entries : list of Entry
@@ -395,26 +402,43 @@ class Session:
         self,
         restart: Restart,
         number: int,
-        array: NDArray[Any],
+        place: Place,
         header: dict[str, Any],
         entries: list[Entry],
     ) -> None:
-        self.array = array
         self.entries = list(entries)
         self.finished = False
         self._restart, self._number, self._header = restart, number, header
+        self._place = place
 
-    def record(self, start: int, stop: int, verified: str) -> None:
-        """Bring finished rows to the disk, then note them in the journal.
+    def save(self, panel: Panel, block: NDArray[Any], verified: str) -> None:
+        """Bring a finished panel to the disk, then note it in the journal.
+
+        Parameters
+        ----------
+        panel : ((int, int), (int, int))
+            Rows and columns.
+        block : ndarray
+            Its entries, of the product's dtype.
+        verified : str
+            The check that it passed.
 
         Raises
         ------
         OSError
             The disk is full, for instance; the journal is the one of the call before.
         """
-        self._sync()
-        rows = self.array[start:stop].reshape(-1).view(np.uint8)
-        entry = Entry(start, stop, journal.digest([rows]), verified)
+        rows, cols = panel
+        place = self._place
+        try:
+            place.write(self._number, panel, block)
+            self._sync()
+        except OSError as error:
+            what = f"a panel of the product cannot be written ({error.strerror})"
+            raise OSError(error.errno, what, str(self._restart.part)) from error
+        columns = None if cols == (0, place.width) else cols
+        pieces = [np.ascontiguousarray(block).reshape(-1).view(np.uint8)]
+        entry = Entry(*rows, journal.digest(pieces), verified, columns)
         entries = sorted([*self.entries, entry], key=lambda e: e.start)
         journal.write(self._restart.journal, self._restart._fresh, self._header, entries)
         self.entries = entries
@@ -440,8 +464,6 @@ class Session:
         restart.discard()
 
     def _sync(self) -> None:
-        if isinstance(self.array, np.memmap):
-            self.array.flush()
         os.fsync(self._number)
 
 

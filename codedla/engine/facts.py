@@ -7,12 +7,13 @@ larger than memory is read once and never copied.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Facts", "canonical", "scan", "spread"]
+__all__ = ["Facts", "canonical", "scan", "spread", "together"]
 
 CHUNK_BYTES = 4 << 20
 _TINY = 1e-280
@@ -36,6 +37,16 @@ class Facts:
     finite: bool
     max_abs: float
     norm: float
+
+
+def together(parts: Iterable[Facts]) -> Facts:
+    """Return the facts of an operand from those of its parts."""
+    known = list(parts)
+    return Facts(
+        all(facts.finite for facts in known),
+        max((facts.max_abs for facts in known), default=0.0),
+        math.hypot(*(facts.norm for facts in known)),
+    )
 
 
 def canonical(matrix: Any) -> Any:

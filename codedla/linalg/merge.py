@@ -18,7 +18,7 @@ _SOON = 1e-9
 
 
 def merge_reports(
-    plan: Plan, rows: int, reports: Sequence[Report], panels: dict[str, int]
+    plan: Plan, shape: int | tuple[int, int], reports: Sequence[Report], panels: dict[str, int]
 ) -> Report:
     """Return one report of a product in several rounds: panels, or one for each prime.
 
@@ -26,8 +26,8 @@ def merge_reports(
     ----------
     plan : Plan
         Of a panel, or of the whole product.
-    rows : int
-        Rows of the whole product.
+    shape : int or (int, int)
+        Rows of the whole product, or rows and columns where the plan is of fewer.
     reports : sequence of Report
         Of the rounds run now, in order; may be empty.
     panels : dict of str to int
@@ -38,7 +38,8 @@ def merge_reports(
     Report
         Times and bytes are sums, ranks unions, errors and amplifications the worst.
     """
-    _, inner, cols = plan.shape
+    _, inner, width = plan.shape
+    rows, cols = (shape, width) if isinstance(shape, int) else shape
     merged = new_report(replace(plan, shape=(rows, inner, cols)))
     merged.panels = dict(panels)
     merged.warnings = _union(report.warnings for report in reports)

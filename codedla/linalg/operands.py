@@ -16,7 +16,15 @@ from codedla.engine.plan import Plan, compute_dtype, make_plan
 from codedla.engine.round import Pool
 from codedla.errors import UsageError
 
-__all__ = ["Checked", "as_array", "as_operand", "combinable", "largest_integer", "plan_product"]
+__all__ = [
+    "Checked",
+    "as_array",
+    "as_operand",
+    "check_kind",
+    "combinable",
+    "largest_integer",
+    "plan_product",
+]
 
 EXACT_BELOW = 2.0**53
 """Integers of smaller magnitude are exact in float64."""
@@ -87,15 +95,19 @@ def as_operand(value: Any, name: str) -> Checked:
             f"{name} must be a matrix (2 dimensions); got {matrix.ndim} dimensions, "
             f"shape {tuple(matrix.shape)}; reshape it"
         )
-    dtype = np.dtype(matrix.dtype)
-    try:
-        compute_dtype(dtype)
-    except UsageError as error:
-        raise UsageError(f"{name}: {error}") from None
+    check_kind(np.dtype(matrix.dtype), name)
     if not isinstance(matrix, np.ndarray):
         _check_indices(matrix, name)
         matrix = canonical(matrix)
     return Checked(matrix, scan(matrix))
+
+
+def check_kind(dtype: np.dtype, name: str) -> None:
+    """Raise UsageError unless matrices of this dtype can be multiplied."""
+    try:
+        compute_dtype(dtype)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from None
 
 
 def as_array(value: Any, name: str) -> NDArray[Any]:

@@ -97,16 +97,17 @@ def test_lines_that_cannot_be_true_are_dropped(fact):
 
 
 def test_a_journal_of_another_version_is_not_used():
-    data = line_of({"format": "codedla.journal/2"}) + GOOD.partition(b"\n")[2]
+    data = line_of({"format": "codedla.journal/9"}) + GOOD.partition(b"\n")[2]
     assert "another version" in journal.decode(data).problem
 
 
 @given(st.sets(st.integers(0, 29)), st.integers(1, 31))
 def test_the_rest_is_cut_into_panels(done, height):
     entries = [Entry(row, row + 1, "") for row in sorted(done)]
-    panels = journal.cut(journal.remaining(ROWS, entries), height)
-    assert [row for panel in panels for row in range(*panel)] == sorted(set(range(ROWS)) - done)
-    assert all(1 <= stop - start <= height for start, stop in panels)
+    panels = journal.tile(journal.remaining((ROWS, 5), entries), height, 5)
+    assert [row for rows, _ in panels for row in range(*rows)] == sorted(set(range(ROWS)) - done)
+    assert all(1 <= stop - start <= height for (start, stop), _ in panels)
+    assert {cols for _, cols in panels} <= {(0, 5)}
 
 
 def test_a_full_disk_leaves_the_last_journal(tmp_path, monkeypatch):
@@ -143,15 +144,14 @@ class Work:
         operands = (inspect(str(self.folder / f"{name}.npy"), name) for name in "AB")
         return Restart(output, identity_of("matmul", *operands, output))
 
-    def run(self, *, resume=True, height=HEIGHT, panels=100) -> tuple[int, int]:
+    def run(self, *, resume=True, height=HEIGHT, width=5, panels=100) -> tuple[int, int]:
         """Compute up to ``panels`` panels; return how many were found and how many computed."""
         self.restart = self.fresh()
         with self.restart.session((ROWS, 5), np.dtype(float), resume=resume) as session:
             found = list(session.entries)
-            todo = journal.cut(journal.remaining(ROWS, found), height)
-            for start, stop in todo[:panels]:
-                session.array[start:stop] = self.expected[start:stop]
-                session.record(start, stop, "off")
+            todo = journal.tile(journal.remaining((ROWS, 5), found), height, width)
+            for rows, cols in todo[:panels]:
+                session.save((rows, cols), self.expected[slice(*rows), slice(*cols)], "off")
             if panels < len(todo):
                 return len(found), panels
             session.finish()
@@ -408,8 +408,7 @@ def test_one_job_at_a_time(tmp_path, monkeypatch):
             with pytest.raises(UsageError, match="another job is writing"):
                 attempt()
         assert work.fresh().tidy() == []
-        session.array[:] = work.expected
-        session.record(0, ROWS, "off")
+        session.save(((0, ROWS), (0, 5)), work.expected, "off")
         session.finish()
     np.testing.assert_array_equal(work.result(), work.expected)
     work.fresh().probe()
@@ -428,7 +427,7 @@ def test_where_there_are_no_locks(tmp_path, monkeypatch):
 def test_a_part_that_is_replaced_meanwhile_does_not_become_the_product(tmp_path):
     work = Work(tmp_path)
     with work.restart.session((ROWS, 5), np.dtype(float), resume=True) as session:
-        session.record(0, ROWS, "off")
+        session.save(((0, ROWS), (0, 5)), work.expected, "off")
         work.restart.part.unlink()
         work.restart.part.write_bytes(b"somebody else's")
         with pytest.raises(UsageError, match="removed or replaced"):
@@ -439,25 +438,24 @@ def test_a_part_that_is_replaced_meanwhile_does_not_become_the_product(tmp_path)
 def test_only_a_proven_product_is_complete(work):
     work.run(panels=3)
     before = work.restart.journal.read_bytes()
-    assert not work.fresh().complete(ROWS)
+    assert not work.fresh().complete((ROWS, 5))
     work.run()
-    assert not work.fresh().complete(ROWS)
+    assert not work.fresh().complete((ROWS, 5))
     # As if the run had been killed between naming the product and removing the journal.
     work.restart = work.fresh()
     with work.restart.session((ROWS, 5), np.dtype(float), resume=False) as session:
-        session.array[:] = work.expected
-        session.record(0, ROWS, "off")
+        session.save(((0, ROWS), (0, 5)), work.expected, "off")
         full = work.restart.journal.read_bytes()
         session.finish()
     path = work.restart.journal
     path.write_bytes(before)
-    assert not work.fresh().complete(ROWS)
+    assert not work.fresh().complete((ROWS, 5))
     path.write_bytes(full)
-    assert work.fresh().complete(ROWS)
+    assert work.fresh().complete((ROWS, 5))
     assert not path.exists()
     path.write_bytes(full)
     flip(work.restart.output.path, work.restart.output.path.stat().st_size - 3)
-    assert not work.fresh().complete(ROWS)
+    assert not work.fresh().complete((ROWS, 5))
 
 
 def test_what_a_job_leaves_is_tidied_up(tmp_path):
@@ -495,7 +493,8 @@ def rng():
 
 def in_panels(pool, a, b, ranges, out, *, operation="matmul", verify="off", **options):
     panels = Panels(a, b, pool=pool, operation=operation, ranges=ranges, **options)
-    reports = [report for _, report in panels.run(out, verify=verify)]
+    reports = []
+    panels.run(lambda _, report, block: reports.append(report), out=out, verify=verify)
     counts = {"total": len(ranges), "resumed": 0, "computed": len(ranges)}
     return merge_reports(panels.plan, len(out), reports, counts)
 
@@ -556,10 +555,8 @@ def test_the_timeout_is_for_all_panels(rng):
     a, b, out = np.ones((60, 4)), np.ones((4, 4)), np.empty((60, 4))
     with codedla.SimulatedPool(3, delays=lambda _, n: np.full(n, 0.4)) as pool:
         panels = Panels(a, b, pool=pool, operation="matmul", ranges=journal.cut([(0, 60)], 1))
-        rounds = panels.run(out, timeout=1.0)
-        with contextlib.closing(rounds), pytest.raises(NotDecodable, match="time-out"):
-            for _ in rounds:
-                time.sleep(0.2)
+        with pytest.raises(NotDecodable, match="time-out"):
+            panels.run(lambda *_: time.sleep(0.2), out=out, timeout=1.0)
 
 
 def test_progress_over_all_panels(rng):
@@ -569,8 +566,7 @@ def test_progress_over_all_panels(rng):
         panels = Panels(
             a, b, pool=pool, operation="matmul", ranges=[(0, 3), (3, 6)], code="uncoded"
         )
-        for _ in panels.run(out, progress=lambda *numbers: told.append(numbers)):
-            pass
+        panels.run(lambda *_: None, out=out, progress=lambda *numbers: told.append(numbers))
     assert told == [(1, 6, 6), (2, 6, 6), (3, 6, 6), (4, 6, 6), (5, 6, 6), (6, 6, 6)]
 
 
