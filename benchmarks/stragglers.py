@@ -3,7 +3,9 @@
 Every run is its own MPI job. *Result* is the time from the call to the finished product on the
 master, *exit* the time of the whole command, from starting ``mpirun`` until nothing of it is left.
 Schemes, straggler counts and repetitions are interleaved; medians are reported. All schemes use the
-same ranks and cores; the late workers sleep inside their task.
+same ranks and cores; the late workers sleep inside their task. *hand-written* is the baseline of
+``speculative.py``, without codedla; *speculative* is codedla's own, *mds+spec* a code that
+tolerates one late worker and speculates on further ones.
 
     python benchmarks/stragglers.py [--size 1500] [--ranks 9] [--delay 3] [--repeats 5]
 """
@@ -22,11 +24,14 @@ from typing import Any
 import _common
 import numpy as np
 
+HAND_WRITTEN = "hand-written"
 SCHEMES: dict[str, dict[str, Any]] = {
     "uncoded": {"code": "uncoded"},
-    "speculative": {},
+    HAND_WRITTEN: {},
+    "speculative": {"code": "speculative"},
     "replication": {"code": "replication", "tolerate": 2},
     "mds": {"code": "mds", "tolerate": 2},
+    "mds+spec": {"code": "mds", "tolerate": 1, "speculate": True},
     "khatri-rao": {"code": "khatri-rao", "tolerate": 2},
     "polynomial": {"code": "polynomial", "tolerate": 2},
 }
@@ -43,8 +48,8 @@ def operands(size: int) -> tuple[np.ndarray, np.ndarray]:
 def run_inside(args: argparse.Namespace) -> int:
     """One job, seen from inside: multiply once, write what was measured."""
     late = LATE_RANKS[: args.stragglers]
-    if args.scheme == "speculative":
-        return _speculative(args, late)
+    if args.scheme == HAND_WRITTEN:
+        return _hand_written(args, late)
     from codedla.engine.stragglers import parse_fault
     from codedla.mpi import program
 
@@ -61,7 +66,7 @@ def run_inside(args: argparse.Namespace) -> int:
     return program.run(job, faults=[parse_fault(f"delay:{r}:{args.delay}") for r in late])
 
 
-def _speculative(args: argparse.Namespace, late: tuple[int, ...]) -> int:
+def _hand_written(args: argparse.Namespace, late: tuple[int, ...]) -> int:
     import speculative
     from mpi4py import MPI
 

@@ -172,6 +172,8 @@ def test_plan_from_shapes(capsys):
     assert by_workers["tolerates"] >= 2
     assert main(["plan", "--shape", "4000x4000x4000", "--ranks", "9"]) == 0
     assert f"any {by_workers['threshold']} of " in capsys.readouterr().out
+    assert main(["plan", "--shape", "400x400x400", "--ranks", "9", "--speculate", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["speculate"] is True
 
 
 def test_plan_from_files(matrices, tmp_path, monkeypatch, capsys):
