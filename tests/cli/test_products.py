@@ -285,3 +285,24 @@ def test_doctor_probe(program):
     assert found["probe"]["state"] == "ok"
     assert found["probe"]["data"]["size"] == 3
     assert {"rank 0", "rank 1", "rank 2"} <= set(found)
+    for rank in range(3):
+        assert found[f"rank {rank}"]["data"]["cores"] == sorted(os.sched_getaffinity(0))
+        assert found[f"rank {rank}"]["data"]["blas"]["threads"] == 1
+
+
+def test_doctor_finds_too_many_threads_and_leaves_no_trace_of_its_own(program):
+    count = len(os.sched_getaffinity(0)) + 1
+    done = program("doctor", "--ranks", 2, "--threads", count, "--json")
+    assert done.code == 0
+    found = {f["name"]: f for f in json.loads(done.out)["findings"]}
+    assert found["rank 1"]["data"]["blas"]["threads"] == count
+    assert f"up to {count} BLAS threads" in found["placement 1"]["value"]
+    assert "--threads auto" in found["placement 1"]["cure"]
+
+
+def test_doctor_under_a_launcher_asks_its_ranks(program):
+    done = program("doctor", "--json", before=tuple(command(LAUNCHER, 2, [])))
+    assert done.code == 0, done.err
+    found = {f["name"]: f for f in json.loads(done.out)["findings"]}
+    assert found["probe"]["data"]["size"] == 2
+    assert {"rank 0", "rank 1"} <= set(found)
