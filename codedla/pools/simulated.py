@@ -7,8 +7,6 @@ happen on the same clock. Times in the report are virtual seconds.
 
 from __future__ import annotations
 
-import bisect
-import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -16,6 +14,7 @@ from numpy.typing import NDArray
 
 from codedla.codes.base import Code
 from codedla.engine.arguments import positive
+from codedla.engine.arrivals import decoding_times
 from codedla.engine.collector import Instruction
 from codedla.engine.round import Outcome, Round
 from codedla.engine.stragglers import Delays, Fault
@@ -105,15 +104,9 @@ class SimulatedPool(LocalPool):
         # Workers compute one share after the other.
         tasks = 1 + shares // code.n_workers
         factors = np.array([plan.factor for plan in self.plans])[homes]
-        times = np.empty(rounds)
-        for index in range(rounds):
-            arrivals = tasks * self.task_seconds * factors + self.drawn()[homes]
-            if code.counts:
-                # Any K replies suffice: the K-th arrival decides.
-                times[index] = np.partition(arrivals, code.threshold - 1)[code.threshold - 1]
-                continue
-            times[index] = _first_decodable(code, shares, arrivals)
-        return times
+        drawn = np.array([self.drawn()[homes] for _ in range(rounds)])
+        arrivals = tasks * self.task_seconds * factors + drawn.reshape(rounds, len(shares))
+        return decoding_times(code, arrivals)
 
     def drawn(self) -> NDArray[np.float64]:
         """Draw one round's random delays."""
@@ -126,17 +119,3 @@ class SimulatedPool(LocalPool):
                 f"n = {self.n_workers}; give one per worker"
             )
         return drawn
-
-
-def _first_decodable(code: Code, shares: NDArray[np.int64], arrivals: NDArray[np.float64]) -> float:
-    """Return when the replies first suffice: by bisection, as more replies never do less."""
-    order = np.argsort(arrivals, kind="stable")
-    arrived = shares[order].tolist()
-    if not code.decodable(arrived):
-        return math.inf
-
-    def decodes(count: int) -> bool:
-        return code.decodable(arrived[:count])
-
-    count = bisect.bisect_left(range(len(arrived) + 1), True, key=decodes)
-    return float(arrivals[order[count - 1]])

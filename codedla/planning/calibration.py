@@ -1,0 +1,159 @@
+"""Measure the machine that the model is asked about, in about a second.
+
+Speeds of one core are measured here, on the master. With a pool, small rounds measure its messages
+and what its workers do to each other: the figures are those that make the model's time of these
+rounds the measured one.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla.blocks import Grid, Split
+from codedla.codes.families.uncoded import Uncoded
+from codedla.engine.collector import Collector
+from codedla.engine.decoder import make_decoder
+from codedla.engine.encoder import DenseEncoder
+from codedla.engine.facts import scan
+from codedla.engine.round import Operand, Pool, Round
+from codedla.engine.work import multiply
+from codedla.linalg.matmul import matmul
+from codedla.planning.machine import Machine
+
+__all__ = ["calibrate"]
+
+Array = NDArray[Any]
+
+_REPEATS = 7
+_SIDE = 768
+"""Rows and columns of the matrices: far out of the caches nearest to a core."""
+_PRODUCTS = 4
+"""Products of them that a worker computes while all do."""
+_EVENTS = 3
+"""Times that a message's overhead counts in an empty round: order, receipt, reply."""
+_MESSAGE = 8 << 20
+"""Bytes of a message whose bandwidth is measured."""
+
+
+def calibrate(
+    pool: Pool | None = None, *, ranks_per_host: int = 0, assumed: Machine | None = None
+) -> Machine:
+    """Measure this machine.
+
+    Parameters
+    ----------
+    pool : Pool, optional
+        Of MPI ranks; without one, what concerns messages is assumed.
+    ranks_per_host : int
+        Ranks that share a host's cores; 0: each has a core of its own.
+    assumed : Machine, optional
+        What is not measured.
+
+    Returns
+    -------
+    Machine
+    """
+    rng = np.random.default_rng(20177)
+    a, b = rng.standard_normal((2, _SIDE, _SIDE))
+    large = rng.standard_normal((8 * 256, _MESSAGE // 8 // 1024))
+    out = np.empty_like(a)
+    encoder = DenseEncoder(large, Split(len(large), 8), Split(large.shape[1], 1), large.dtype)
+    weights = np.linspace(0.5, 1.5, 8)[None, :]
+    product = _seconds(lambda: multiply(a, b, out))
+    machine = replace(
+        Machine() if assumed is None else assumed,
+        flops=2.0 * _SIDE**3 / product,
+        copy=large.nbytes / _seconds(lambda: _received(large)),
+        # Eight blocks are read and one is written.
+        encode=large.nbytes * 9 / 8 / _seconds(lambda: encoder.coded(weights)),
+        scan=large.nbytes / _seconds(lambda: scan(large)),
+        cores=float(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1),
+        ranks_per_host=ranks_per_host,
+        source="measured on one core, messages assumed",
+    )
+    return machine if pool is None else _with_messages(machine, pool, a)
+
+
+def _with_messages(machine: Machine, pool: Pool, a: Array) -> Machine:
+    """Measure what needs several ranks."""
+    workers = pool.n_workers
+    small, message = np.ones((1, 1)), np.ones((_MESSAGE // 8 // 1024, 1024))
+
+    def work(matrix: Array) -> Array:
+        for _ in range(_PRODUCTS):
+            matrix @ matrix
+        return np.ones((1, 1))
+
+    def corner(matrix: Array) -> Array:
+        return np.ones((1, 1))
+
+    def tiny() -> Any:
+        return matmul(
+            np.ones((workers, 2)), np.ones((2, 2)), pool=pool, code="uncoded", verify="off"
+        )
+
+    alone = _seconds(lambda: work(a))
+    # The first rounds open connections and load what workers need.
+    empty = _seconds(lambda: _round(pool, small, corner))
+    loaded = _seconds(lambda: _round(pool, message, corner))
+    worked = _seconds(lambda: _round(pool, a, work))
+    # Of one message's bytes to every worker.
+    moving = max(loaded - empty, 1e-6) / message.nbytes
+    overhead = empty / (_EVENTS * workers)
+    setup = max(_seconds(tiny) - empty, 0.0)
+    machine = replace(
+        machine, overhead=overhead, setup=setup, source=f"measured with {workers} workers"
+    )
+    if not machine.ranks_per_host:
+        return replace(machine, bandwidth=workers / moving)
+    # All copy, or compute, at the same time, each on its part of the cores.
+    together = max(worked - empty - moving * a.nbytes, 1e-6)
+    cores = min(max(workers * alone / together, 1.0), float(workers))
+    return replace(
+        machine,
+        cores=cores,
+        bandwidth=math.inf,
+        copy=min(machine.copy, workers / (min(machine.cores, workers) * moving)),
+    )
+
+
+def _received(message: Array) -> Array:
+    """Copy into memory that was not used before, as a message is received."""
+    target = np.empty_like(message)
+    target[...] = message
+    return target
+
+
+def _round(pool: Pool, matrix: Array, function: Callable[[Array], Array]) -> None:
+    """Send a matrix to every worker, have the function called there, wait for all replies."""
+    code = Uncoded(pool.n_workers, Grid(pool.n_workers, 1, 1))
+    out = np.empty((pool.n_workers, 1))
+    job = Round(
+        shares=code.shares,
+        operands=lambda share: (Operand(0, lambda: matrix),),
+        collector=Collector(code, eps=0.0, tolerance=1.0, shares=code.shares),
+        decoder=make_decoder(code, out, out.dtype),
+        work="call",
+        function=function,
+    )
+    pool.run(job)
+
+
+def _seconds(case: Callable[[], Any]) -> float:
+    """Return the median time of a case, after one that does not count."""
+    case()
+    taken = []
+    for _ in range(_REPEATS):
+        began = time.perf_counter()
+        case()
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken)

@@ -1,0 +1,167 @@
+"""What one product asks of master and workers: bytes, flops and replies, without any timing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from codedla.codes.base import Code
+
+__all__ = ["Workload", "workload_of"]
+
+_LARGE = 512
+"""From so many shares on the generators are not made: they would fill memory."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One product in one code, or one of its panels.
+
+    Parameters
+    ----------
+    code : Code
+    encoded : ndarray (shares,)
+        Bytes that the master reads and writes to make each share.
+    sent : ndarray (shares,)
+        Bytes that the master sends for it.
+    stored : ndarray (shares,)
+        Bytes that the worker reads from a shared file for it.
+    combined : ndarray (shares,)
+        Bytes that the worker reads and writes to make it, where it encodes.
+    flops : float
+        Of one share's task.
+    reply : float
+        Bytes of a reply.
+    fold : float
+        Bytes that the master reads and writes for every reply while it waits.
+    finish : float
+        Bytes that it reads and writes after the last needed reply.
+    before, after : float
+        Bytes looked over before the first share is made, and when the product is complete.
+    panels : int
+        Rounds that the product is cut into.
+    resident : float
+        Bytes sent to every worker once, for all panels.
+    """
+
+    code: Code
+    encoded: NDArray[np.float64]
+    sent: NDArray[np.float64]
+    stored: NDArray[np.float64]
+    combined: NDArray[np.float64]
+    flops: float
+    reply: float
+    fold: float
+    finish: float
+    before: float
+    after: float
+    panels: int = 1
+    resident: float = 0.0
+
+
+def workload_of(
+    code: Code,
+    shape: tuple[int, int, int],
+    dtype: np.dtype,
+    *,
+    operation: str = "product",
+    encoding: str = "master",
+    panels: int = 1,
+) -> Workload:
+    """Count what a dense product needs.
+
+    Parameters
+    ----------
+    code : Code
+    shape : (int, int, int)
+        Rows of A, inner dimension, columns of B.
+    dtype : numpy.dtype
+        Of shares and replies.
+    operation : {"product", "round"}
+        "round": the shares of A are on the workers already, only B's travel.
+    encoding : {"master", "workers"}
+        "workers": each reads the blocks of its share from a shared file and combines them.
+    panels : int
+        Rounds over ranges of rows of A; B's shares are sent once.
+
+    Returns
+    -------
+    Workload
+        Of one panel; ``before`` and ``after`` of all of them.
+    """
+    grid, (u, q, v) = code.grid, code.stack
+    rows, inner, cols = shape
+    rows = -(-rows // panels)
+    size = float(dtype.itemsize)
+    height, depth, width = -(-rows // grid.m), -(-inner // grid.p), -(-cols // grid.n)
+    block_a, block_b = height * depth * size, depth * width * size
+    share_a, share_b = u * q * block_a, q * v * block_b
+    reply = u * v * height * width * size
+    terms_a, terms_b = _terms(code)
+    work_a = np.where(terms_a > 1, (terms_a + u * q) * block_a, 0.0)
+    work_b = np.where(terms_b > 1, (terms_b + q * v) * block_b, 0.0)
+    once = operation == "round"
+    first = np.zeros_like(terms_a)
+    apart = panels > 1
+    made = (first if once else work_a) + (first if apart else work_b)
+    moved = (first if once else first + share_a) + (first if apart else first + share_b)
+    read = (first if once else terms_a * block_a) + terms_b * block_b
+    complex_factor = 4.0 if dtype.kind == "c" else 1.0
+    by_workers = encoding == "workers"
+    outputs = grid.outputs
+    coded = _coded(code)
+    spare = max(len(terms_a) - outputs, 0) if code.systematic else 0
+    # A reply is read, and every sum over replies of the spare ones read and written.
+    fold = (1.0 + 2.0 * spare) * reply if coded and code.systematic else 0.0
+    lost = min(code.tolerates, outputs)
+    late = 0.0 if not coded else (code.threshold * reply + outputs * reply / (u * v))
+    if coded and code.systematic:
+        late = lost * (lost + 1.0) * reply
+    return Workload(
+        code=code,
+        encoded=first if by_workers else made,
+        sent=first if by_workers else moved,
+        stored=read if by_workers else first,
+        combined=made if by_workers else first,
+        flops=2.0 * u * q * v * height * depth * width * complex_factor,
+        reply=reply,
+        fold=fold,
+        finish=late,
+        before=(0.0 if once else shape[0] * inner * size) + inner * cols * size,
+        after=shape[0] * cols * size,
+        panels=panels,
+        resident=share_b if apart else 0.0,
+    )
+
+
+def _coded(code: Code) -> bool:
+    """Tell whether any reply is more than a plain block."""
+    if code.name in ("uncoded", "replication"):
+        return False
+    return len(code.shares) > code.grid.outputs if code.systematic else True
+
+
+def _terms(code: Code) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how many blocks of A, and of B, each share is made of."""
+    grid = code.grid
+    count = len(code.shares)
+    all_a, all_b = grid.m * grid.p, grid.p * grid.n
+    if code.name in ("uncoded", "replication"):
+        return np.ones(count), np.ones(count)
+    if count <= _LARGE:
+        u, q, v = code.stack
+        shares = np.array(code.shares)
+        terms = []
+        for generator, rows in ((code.generator_a, u * q), (code.generator_b, q * v)):
+            blocks = (generator.reshape(-1, rows, generator.shape[1]) != 0).any(axis=1).sum(axis=1)
+            terms.append(blocks[shares].astype(float))
+        return terms[0], terms[1]
+    plain = grid.outputs if code.systematic else 0
+    # B is left in one piece by codes that cut A alone.
+    numbers = np.arange(count)
+    return (
+        np.where(numbers < plain, 1.0, float(all_a)),
+        np.where(numbers < plain, 1.0, float(all_b)),
+    )
