@@ -1,21 +1,47 @@
-"""What the master remembers: of every worker, of a reply on its way in, of the round under way."""
+"""What the master remembers of a worker: its orders, its replies on their way in, signs of life."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections import deque
 from typing import Any
 
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from codedla.engine.collector import Instruction
-from codedla.engine.round import Event, Outcome, Round
+from codedla.engine.schedule import Task
 from codedla.mpi.clock import Clock
-from codedla.mpi.signals import Postponed
 from codedla.mpi.wire import ORDER_AT, Answer, Inbox, Received, Transfer
 
-__all__ = ["Link", "Receipt", "Running"]
+__all__ = ["Given", "Link", "Receipt"]
+
+
+class Given:
+    """An order that a worker has been given and that is not completely answered.
+
+    Attributes
+    ----------
+    task : Task
+        Which share of which round.
+    number : int
+        The worker's answer repeats it.
+    encoded, asked : float
+        When sending it began, and when the call that began it had returned.
+    sending : Transfer or None
+        Until everything has left.
+    answered : bool
+        The answer's header has come; its payload may still be on its way.
+    cancelled : bool
+        The worker was told that nobody waits for it.
+    """
+
+    __slots__ = ("answered", "asked", "cancelled", "encoded", "number", "sending", "task")
+
+    def __init__(self, task: Task, number: int, encoded: float, sending: Transfer | None) -> None:
+        self.task, self.number = task, number
+        self.encoded, self.asked = encoded, time.perf_counter()
+        self.sending = sending
+        self.answered = self.cancelled = False
 
 
 class Link:
@@ -23,19 +49,22 @@ class Link:
 
     Attributes
     ----------
-    busy_round, share : int
-        The unanswered order; round 0: none.
-    order : int
-        The number of the last order; answers repeat it.
+    orders : deque of Given
+        What it was given and has not completely answered, in that order; it is at the first one.
+    given : int
+        Orders so far.
+    receipts : list of Receipt
+        Replies on their way in, in the order in which they arrive.
     strays : list of Transfer
         Payloads of answers that nobody asked for.
-    asked, heard, pinged : float
-        When the order was given, when the worker last gave a sign of life, since when a PING is
-        unanswered (0.0: none is).
+    heard, pinged : float
+        When the worker last gave a sign of life, since when a PING is unanswered (0.0: none is).
+    freed, computed : float
+        When it last answered an order; until when it computed for that, by its traced answer.
     doubts : int
         How often in a row the worker has been found too long without a sign of life.
     frozen, overdue, mourned : bool
-        No sign of life for too long; no answer to the order within the deadline; a round has
+        No sign of life for too long; no answer to an order within the deadline; a round has
         reported one of these, or the worker's loss, already.
     """
 
@@ -43,18 +72,16 @@ class Link:
         self.worker, self.rank = worker, worker + 1
         self.inbox = Inbox(data, self.rank)
         self.holds: set[int] = set()
-        self.busy_round = 0
-        self.share = -1
-        self.order = 0
-        self.cancelled = False
-        self.receipt: Receipt | None = None
+        self.orders: deque[Given] = deque()
+        self.given = 0
+        self.receipts: list[Receipt] = []
         self.sends: list[Transfer] = []
         self.strays: list[Transfer] = []
         self.gone: str | None = None
         self.said_bye = False
         self.host, self.pid = "", 0
         self.clock = Clock()
-        self.asked = self.heard = time.perf_counter()
+        self.heard = self.freed = self.computed = time.perf_counter()
         self.pinged = 0.0
         self.doubts = 0
         self.frozen = self.overdue = False
@@ -66,12 +93,25 @@ class Link:
 
     @property
     def idle(self) -> bool:
-        """Whether a new order may be sent: alive, nothing unanswered, no reply being received."""
-        return self.gone is None and self.busy_round == 0 and self.receipt is None
+        """Whether the worker is alive and owes nothing."""
+        return self.gone is None and not self.orders
 
-    def awaits(self, answer: Received) -> bool:
-        """Tell whether this is the answer to the unanswered order."""
-        return self.busy_round != 0 and int(answer.words[ORDER_AT]) == self.order
+    def awaited(self, answer: Received) -> Given | None:
+        """Return the order that this is the answer to, if it has none yet."""
+        number = int(answer.words[ORDER_AT])
+        for given in self.orders:
+            if given.number == number and not given.answered:
+                return given
+        return None
+
+    def current(self) -> Given | None:
+        """Return the order that the worker is at: the first that it has not answered."""
+        return next((given for given in self.orders if not given.answered), None)
+
+    def done_with(self, given: Given) -> None:
+        """Forget an order that is completely answered."""
+        self.orders.remove(given)
+        self.freed = time.perf_counter()
 
     def located(self, what: str) -> str:
         """Return a reason for a loss with the host in front, where it is known."""
@@ -89,55 +129,16 @@ class Receipt:
     """A reply's payload on its way in."""
 
     def __init__(
-        self, transfer: Transfer, answer: Answer, share: int, buffer: NDArray[Any], *, placed: bool
+        self,
+        transfer: Transfer,
+        answer: Answer,
+        given: Given,
+        buffer: NDArray[Any],
+        *,
+        placed: bool,
     ) -> None:
-        self.transfer, self.answer = transfer, answer
-        self.share, self.buffer = share, buffer
+        self.transfer, self.answer, self.given = transfer, answer, given
+        self.buffer = buffer
         self.placed = placed
         """Whether the buffer is the decoder's target, not scratch memory."""
         self.began = time.perf_counter()
-
-
-class Running:
-    """A round under way."""
-
-    def __init__(self, job: Round, round_id: int) -> None:
-        self.job, self.round_id = job, round_id
-        self.start = time.perf_counter()
-        self.outcome = Outcome(began=self.start)
-        self.instruction = Instruction.WAIT
-        self.untold: list[int] = []
-        self.watched = self.start
-        self.deserted: float | None = None
-        """Since when no living worker is left that gives a sign of life."""
-
-    @property
-    def open(self) -> bool:
-        """Whether replies are still wanted."""
-        return self.instruction not in (Instruction.FINISH, Instruction.FAIL)
-
-    def elapsed(self) -> float:
-        """Seconds since the round began."""
-        return time.perf_counter() - self.start
-
-    def instruct(self, instruction: Instruction, worker: int, kind: str, note: str = "") -> None:
-        """Note an event and the collector's answer to it."""
-        self.outcome.events.append(Event(self.elapsed(), kind, worker, note))
-        if self.open and instruction is not Instruction.DROP:
-            self.instruction = instruction
-
-    def tell(self, postponed: Postponed) -> None:
-        """Tell the caller's progress function of every reply; it may do, and raise, anything."""
-        job = self.job
-        while self.untold and job.progress is not None:
-            with postponed.lifted():
-                job.progress(self.untold.pop(0), job.collector.needed, len(job.shares))
-
-    def abandoned(self, silent: Collection[int], living: bool, patience: float) -> bool:
-        """Tell whether only silent workers have been left for longer than ``patience``."""
-        if living or not silent:
-            self.deserted = None
-            return False
-        if self.deserted is None:
-            self.deserted = time.perf_counter()
-        return time.perf_counter() - self.deserted > patience

@@ -6,16 +6,17 @@ being received into belongs to it until it is complete, whatever became of its r
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from codedla.engine.round import Round
+from codedla.engine.schedule import Task
 from codedla.engine.work import wrong_reply
 from codedla.errors import WorkerError
-from codedla.mpi.link import Link
+from codedla.mpi.link import Link, Receipt
 from codedla.mpi.wire import Answer, runs_of_rows
 
 __all__ = ["Reception", "check_reply"]
@@ -33,36 +34,49 @@ class Reception:
         self._links = links
         self._scratch: dict[int, NDArray[np.uint8]] = {}
 
-    def arriving(self, output: NDArray[Any]) -> list[Link]:
-        """Return the workers whose replies are being received into this memory."""
+    def _pending(self) -> Iterator[tuple[Link, Receipt]]:
+        for link in self._links:
+            if link.gone is None:
+                for receipt in link.receipts:
+                    yield link, receipt
+
+    def arriving(self, output: NDArray[Any], *, before: int | None = None) -> list[Link]:
+        """Return the workers whose replies are being received into this memory.
+
+        Parameters
+        ----------
+        output : ndarray
+        before : int, optional
+            Look only at the rounds with smaller keys.
+        """
         return [
             link
-            for link in self._links
-            if link.receipt is not None
-            and link.gone is None
-            and np.may_share_memory(link.receipt.buffer, output)
+            for link, receipt in self._pending()
+            if (before is None or receipt.given.task.key < before)
+            and np.may_share_memory(receipt.buffer, output)
         ]
 
-    def rival(self, link: Link, share: int) -> Link | None:
+    def arriving_for(self, key: int) -> bool:
+        """Tell whether a reply of a round is being received in its place."""
+        return any(r.placed and r.given.task.key == key for _, r in self._pending())
+
+    def rival(self, link: Link, task: Task) -> Link | None:
         """Return the worker whose reply to the same share is being received in its place."""
-        for other in self._links:
-            receipt = other.receipt
-            if other is link or other.gone is not None or receipt is None:
-                continue
-            if receipt.placed and receipt.share == share:
+        for other, receipt in self._pending():
+            if other is not link and receipt.placed and receipt.given.task == task:
                 return other
         return None
 
-    def place(self, job: Round, link: Link, answer: Answer) -> NDArray[Any] | None:
+    def place(self, job: Round, link: Link, task: Task, answer: Answer) -> NDArray[Any] | None:
         """Return the decoder's own memory for a reply, or None where only scratch memory will do.
 
         That is also where a reply of a wrong shape or dtype goes, as it is on its way already.
         """
-        share, collector = link.share, job.collector
-        taken = share in collector.redispatched and self.rival(link, share) is not None
+        share, collector = task.share, job.collector
+        taken = share in collector.redispatched and self.rival(link, task) is not None
         if taken or not collector.wants(share):
             return None
-        target = job.decoder.target(link.share)
+        target = job.decoder.target(share)
         if (target.shape, target.dtype) != (answer.shape, answer.dtype):
             return None
         # What the caller lent goes back when the round is over, with the reply complete or not.
@@ -73,7 +87,8 @@ class Reception:
         """Return memory for a reply that has no place; kept per worker and reused."""
         size = int(np.prod(answer.shape)) * answer.dtype.itemsize
         held = self._scratch.get(link.worker)
-        if held is None or held.size < size:
+        used = held is not None and any(np.may_share_memory(held, r.buffer) for r in link.receipts)
+        if held is None or held.size < size or used:
             held = self._scratch[link.worker] = np.empty(size, np.uint8)
         return held[:size].view(answer.dtype).reshape(answer.shape)
 

@@ -6,8 +6,9 @@ import itertools
 import time
 from collections.abc import Iterable
 
-from codedla.engine.round import Span
-from codedla.mpi.link import Link, Running
+from codedla.engine.collector import Collector
+from codedla.engine.round import Outcome, Span
+from codedla.mpi.link import Given, Link
 from codedla.mpi.wire import Answer
 
 __all__ = ["Tracer"]
@@ -18,13 +19,12 @@ class Tracer:
 
     Parameters
     ----------
-    running : Running
-        The round; spans count from its start.
+    outcome : Outcome
+        Of the round; spans count from when it began.
     """
 
-    def __init__(self, running: Running) -> None:
-        self._running = running
-        self._sending: dict[int, float] = {}
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
 
     def span(
         self,
@@ -37,39 +37,38 @@ class Tracer:
         note: str = "",
     ) -> None:
         """Note a span; ``start`` and ``end`` (now by default) are moments of the master's clock."""
-        begin = self._running.start
+        begin = self._outcome.began
         finish = time.perf_counter() if end is None else end
-        spans = self._running.outcome.spans
-        spans.append(Span(worker, kind, start - begin, max(finish, start) - begin, share, note))
+        self._outcome.spans.append(
+            Span(worker, kind, start - begin, max(finish, start) - begin, share, note)
+        )
 
-    def ordered(self, link: Link, began: float, encoded: float) -> None:
-        """Note the encoding of an order that is being sent from now on."""
-        self.span(-1, "encode", began, encoded, share=link.share)
-        self._sending[link.worker] = encoded
+    def sent(self, given: Given) -> None:
+        """Note that everything of an order has left."""
+        self.span(-1, "send", given.encoded, share=given.task.share)
 
-    def sent(self, link: Link) -> None:
-        """Note that everything sent to a worker has left."""
-        began = self._sending.pop(link.worker, None)
-        if began is not None:
-            self.span(-1, "send", began, share=link.share)
-
-    def replied(self, link: Link, answer: Answer, share: int) -> None:
+    def replied(self, link: Link, given: Given, answer: Answer) -> None:
         """Note what a worker says that it did: receive its operands, compute panel by panel."""
-        moments = [link.clock.here(mark) for mark in answer.marks]
+        share, moments = given.task.share, [link.clock.here(mark) for mark in answer.marks]
         if moments:
-            self.span(link.worker, "receive", min(link.asked, moments[0]), moments[0], share=share)
+            # What was received while it still computed for an earlier order took no time.
+            began = min(max(given.asked, link.computed), moments[0])
+            self.span(link.worker, "receive", began, moments[0], share=share)
+            link.computed = moments[-1]
         for start, end in itertools.pairwise(moments):
             self.span(link.worker, "compute", start, end, share=share)
 
-    def end(self, links: Iterable[Link], decided: float) -> None:
+    def end(self, links: Iterable[Link], collector: Collector, key: int, decided: float) -> None:
         """Note what was going on, or had stopped, when the replies sufficed."""
-        collector = self._running.job.collector
         for link in links:
-            if link.busy_round == self._running.round_id and link.gone is None:
+            given = link.current()
+            if given is not None and given.task.key == key and link.gone is None:
                 kind = "lost" if link.worker in collector.silent_workers else "compute"
-                self.span(link.worker, kind, link.asked, share=link.share, note="not waited for")
-        begin = self._running.start
-        for event in list(self._running.outcome.events):
+                began = max(given.asked, link.freed)
+                share = given.task.share
+                self.span(link.worker, kind, began, share=share, note="not waited for")
+        begin = self._outcome.began
+        for event in list(self._outcome.events):
             if event.kind in ("lost", "wrong"):
                 start = begin + event.seconds
                 self.span(event.worker, "lost", start, max(start, decided), note=event.note)

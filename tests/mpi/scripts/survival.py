@@ -14,7 +14,7 @@ from common import FOLDER, WORDS, faults, note_shared_memory, write
 
 import codedla
 from codedla.engine import work as tasks
-from codedla.mpi import launch, master, program, wire, worker
+from codedla.mpi import launch, program, session, wire, worker
 
 scenario, *words = WORDS
 rank, n_ranks = launch.world_from_env()
@@ -181,7 +181,7 @@ def frozen(pool):
 
 def deserted(pool):
     """Nobody is left that gives a sign of life."""
-    master.PATIENCE = 1.0
+    session.PATIENCE = 1.0
     multiply(pool)
     for victim in range(1, n_ranks):
         signal_to(victim, signal.SIGSTOP)
