@@ -18,7 +18,7 @@ MPI_SETTINGS := PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe \
   OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_osc=^ucx OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test check check-fast test-serial test-mpi test-slurm test-hosts test-mpich chaos kernels bench docs clean
+.PHONY: help demo test check check-fast test-serial test-mpi test-slurm test-hosts test-mpich chaos kernels bench peers docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 14
@@ -64,9 +64,13 @@ kernels: $(VENV)/.dev  ## compile the kernels again
 chaos: $(VENV)/.dev  ## random products with random faults, simulated and on real ranks
 	$(PY) tests/chaos.py --simulated 500 --ranks-runs 12
 
+# The peers are apart: they install other systems, and take half an hour.
 bench: $(VENV)/.dev  ## run all benchmarks (ten minutes; JSON in this directory)
-	@for script in $(filter-out $(wildcard benchmarks/_*.py),$(wildcard benchmarks/*.py)); do \
+	@for script in $(filter-out benchmarks/_%.py benchmarks/peers.py,$(wildcard benchmarks/*.py)); do \
 	  echo "== $$script"; $(PY) "$$script" || exit 1; done
+
+peers: $(VENV)/.dev  ## the same product by other systems, with faults (installs them; half an hour)
+	$(PY) benchmarks/peers.py
 
 docs: $(VENV)/.dev  ## check all links; pages and a page for every code to build/docs
 	$(PY) docs/build.py build/docs

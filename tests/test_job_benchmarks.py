@@ -54,3 +54,16 @@ def test_resume(tmp_path):
     assert summary["panels_saved"] == summary["panels_resumed"]
     assert (summary["files_left"], summary["processes_left"]) == (0, 0)
     assert "then --resume" in text
+
+
+@pytest.mark.skipif(not getattr(find_launcher(), "tolerant", False), reason="a loss ends the job")
+def test_peers(tmp_path):
+    options = ["--size", "600", "--peers", "by-hand", "codedla-1", "--conditions", "killed"]
+    text, figures = run("peers.py", tmp_path, *options, "--png", tmp_path / "picture.png")
+    rows = {(row["peer"], row["condition"]): row for row in figures["rows"]}
+    assert rows["by-hand", "killed"]["outcome"] == "died"
+    assert rows["codedla-1", "killed"]["outcome"] == "ok"
+    assert rows["codedla-1", "killed"]["runs"][0]["code"] == 0
+    assert all(row["left"] == 0 for row in rows.values())
+    assert "died" in text
+    assert {path.name for path in tmp_path.iterdir()} == {"figures.json", "picture.png"}
