@@ -111,7 +111,9 @@ class Layout:
         }
 
 
-def lay_out(args: argparse.Namespace, plan: Plan, a: Stored, b: Stored) -> Layout:
+def lay_out(
+    args: argparse.Namespace, plan: Plan, a: Stored, b: Stored, *, mpi: bool = True
+) -> Layout:
     """Cut a product into panels: as asked, about 10 s each, and within the master's memory.
 
     Parameters
@@ -121,6 +123,8 @@ def lay_out(args: argparse.Namespace, plan: Plan, a: Stored, b: Stored) -> Layou
     plan : Plan
         Of the whole product.
     a, b : Stored
+    mpi : bool
+        MPI is still to be started.
 
     Raises
     ------
@@ -134,7 +138,7 @@ def lay_out(args: argparse.Namespace, plan: Plan, a: Stored, b: Stored) -> Layou
 
     rows, cols = max(plan.shape[0], 1), max(plan.shape[2], 1)
     dtypes, loaded = (a.dtype, b.dtype), (a.loaded > 0, b.loaded > 0)
-    allowed = budget(getattr(args, "master_memory", None))
+    allowed = budget(getattr(args, "master_memory", None), mpi=mpi)
     allowed = replace(allowed, bytes=allowed.bytes - a.loaded - b.loaded)
     at_once = panel_memory(plan, dtypes, in_memory=loaded, rounds=1)
     asked = getattr(args, "panel_rows", None), getattr(args, "panel_columns", None)

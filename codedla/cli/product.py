@@ -127,9 +127,12 @@ def print_plan(plan: Plan, layout: Layout | None, *, as_json: bool) -> None:
         print(plan, *([] if layout is None else layout.lines()), sep="\n")
 
 
-def layout_for(args: argparse.Namespace, plan: Plan, a: Operand, b: Operand) -> Layout:
+def layout_for(
+    args: argparse.Namespace, plan: Plan, a: Operand, b: Operand, *, mpi: bool = True
+) -> Layout:
     """Cut the product of two files into panels; see :func:`codedla.cli.layout.lay_out`."""
-    return lay_out(args, plan, *(Stored(each.dtype, each.loaded_bytes) for each in (a, b)))
+    stored = (Stored(each.dtype, each.loaded_bytes) for each in (a, b))
+    return lay_out(args, plan, *stored, mpi=mpi)
 
 
 def plan_for(
@@ -407,6 +410,11 @@ def _multiply_in_panels(
     from codedla.cli.progress import progress
     from codedla.linalg.panels import Panels, merge_reports
 
+    if task.layout.out_of_core:
+        # What MPI takes was assumed; now it is known.
+        now = layout_for(args, task.plan, task.a, task.b, mpi=False)
+        if now.allowed.bytes < task.layout.allowed.bytes:
+            task.layout = now
     # A product that is larger than memory is not mapped, either: a map counts against its limits.
     a, b = (each.open() if task.layout.out_of_core else each.load() for each in (task.a, task.b))
     dtype = np.result_type(a.dtype, b.dtype)

@@ -34,9 +34,9 @@ __all__ = [
 
 OPEN_ROUNDS = 3
 """Panels of which the master holds the operands at a time, at the most: those under way."""
-WORKING = 96 << 20
+WORKING = 64 << 20
 """Bytes for what does not grow with the panels: tiles, windows of files, a thread of BLAS."""
-MPI_SPACE, MPI_RESIDENT = 320 << 20, 48 << 20
+MPI_SPACE, MPI_RESIDENT = 256 << 20, 48 << 20
 """What MPI adds to the address space and to the resident memory of the master."""
 _SHARED = 0.5
 """Of memory that other ranks on the same node use as well, what the master plans with."""

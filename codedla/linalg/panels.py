@@ -25,6 +25,7 @@ from codedla.engine.memory import Budget, panel_memory, too_small
 from codedla.engine.plan import Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
+from codedla.engine.speeds import speeds
 from codedla.linalg.exact import runner
 from codedla.linalg.merge import merge_reports
 from codedla.linalg.operands import Checked, plan_product
@@ -41,8 +42,8 @@ MOST_PANELS = 64
 LENT_BYTES = 1 << 28
 """Panels up to this size are the caller's memory: no late reply ends up in finished rows. Larger
 ones, in files that may be larger than memory, are received in place as a whole product is."""
-_ENOUGH_SECONDS = 0.5
-"""Predicted time of a panel from which its round costs next to nothing."""
+_ROUND_SECONDS = 5e-3
+"""What a panel costs besides its bytes and flops: its round, and the disk that it is saved to."""
 
 Panel = tuple[Range, Range]
 """Rows and columns of C."""
@@ -84,8 +85,8 @@ def fit_panels(
 ) -> tuple[int, int]:
     """Return rows and columns of panels that fit into the master's memory.
 
-    As many columns as leave room for panels that are worth a round, because A is read once for
-    every range of columns of B.
+    Of all widths the one that takes least time: the wider the panels, the fewer times A is read,
+    and the lower they must be.
 
     Parameters
     ----------
@@ -128,22 +129,23 @@ def fit_panels(
                 most = middle - 1
         return min(least * down, rows)
 
-    found = (0, 0)
+    found, best = (0, 0), math.inf
     widest = n if cols is None else min(cols, n)
-    parts = 1
+    of_a = m * plan.shape[1] * plan.density[0] * dtypes[0].itemsize
+    parts, width = 1, widest
     while True:
-        width = min(math.ceil(widest / parts / across) * across, widest)
         height = highest(width)
-        if height * width > found[0] * found[1]:
-            found = (height, width)
-        panel = replace(plan, shape=(height, plan.shape[1], width))
-        if height and (height >= min(rows, m) or panel.seconds >= _ENOUGH_SECONDS):
-            found = (height, width)
-            break
+        if height:
+            # A is read and sent once for every range of columns; every panel is a round.
+            ranges = -(-n // width)
+            seconds = ranges * (2 * of_a / speeds().bandwidth + -(-m // height) * _ROUND_SECONDS)
+            if seconds < best:
+                found, best = (height, width), seconds
         if width <= across:
             break
-        # Finer where it matters: 1, 2, 3, 4, 6, 8, 12, 16, ...
+        # Finer where it matters: 1, 2, 3, 4, 5, 6, 8, 10, 13, ... ranges.
         parts = max(parts + 1, parts * 4 // 3)
+        width = min(math.ceil(widest / parts / across) * across, width)
     if not found[0]:
         raise too_small(size(down, across)[0], allowed, "the smallest panel of this product")
     return found
@@ -195,9 +197,28 @@ class Panels:
         self._facts_a = dict(zip(rows, survey(self._a, rows, 0), strict=True))
         self._facts_b = dict(zip(cols, survey(self._b, cols, 1), strict=True))
         a = Checked(_model(self._a, rows, 0), together(self._facts_a.values()))
-        b = Checked(_model(self._b, cols, 1), together(self._facts_b.values()))
-        self.plan = plan_product(a, b, pool, operation=operation, **options)
+        b = Checked(
+            _model(self._b, sorted(cols, key=_length)[-1:], 1), together(self._facts_b.values())
+        )
+        self.plan = self._planned(a, b, operation=operation, **options)
         self._cheap = worthwhile(self.plan, a, b, pool.overhead)
+
+    def _planned(
+        self, a: Checked, b: Checked, *, memory: float | None = None, **options: Any
+    ) -> Plan:
+        """Plan all panels of the same columns as one product: B is sent once for all of them."""
+        plan = plan_product(a, b, self.pool, **options)
+        height, width = (
+            max((_length(panel[axis]) for panel in self.panels), default=whole)
+            for axis, whole in ((0, a.shape[0]), (1, b.shape[1]))
+        )
+        largest = replace(plan, shape=(height, a.shape[1], width))
+        if memory is None or largest.memory_worker <= memory:
+            return largest
+        # Another code takes less of a worker's memory, or the error says how much is needed.
+        rows = Checked(_model(self._a, [(0, height)], 0), a.facts)
+        cols = Checked(_model(self._b, [(0, width)], 1), b.facts)
+        return plan_product(rows, cols, self.pool, memory=memory, **options)
 
     def check_memory(self, allowed: Budget) -> None:
         """Make sure that the panels fit into the master's memory, now that the code is known.
@@ -341,14 +362,18 @@ def _part(target: NDArray[Any], rows: Range, cols: Range) -> NDArray[Any]:
 
 
 def _model(source: Source, ranges: Sequence[Range], axis: int) -> Any:
-    """Return a matrix like the largest part of an operand; of a dense one only the shape counts."""
-    largest = max(ranges, key=lambda each: each[1] - each[0], default=(0, source.shape[axis]))
+    """Return a matrix as large as these ranges of an operand; of a dense one only that counts."""
+    count = sum(stop - start for start, stop in ranges) if ranges else source.shape[axis]
     whole = [(0, source.shape[0]), (0, source.shape[1])]
-    whole[axis] = largest
+    whole[axis] = (0, count)
     if source.nnz is not None:
         return source.read(whole[0], whole[1])
     shape = tuple(stop - start for start, stop in whole)
     return np.broadcast_to(np.zeros((), source.dtype), shape)
+
+
+def _length(part: Range) -> int:
+    return part[1] - part[0]
 
 
 def _density(operand: Checked) -> float:
