@@ -53,8 +53,8 @@ class Timings:
     worker_seconds : ndarray (rounds,)
         Seconds that workers were held, from their orders to their replies or the end.
     master : float
-        Seconds in which the master makes and sends shares, and receives the replies that are
-        needed: no round is shorter, however many workers there are.
+        Seconds in which the master makes and sends all shares, and receives the replies that are
+        needed.
     """
 
     seconds: Times
@@ -114,8 +114,7 @@ def simulate(
         plain = _tasks(workload, machine, slow)
         served, ordered, done = _apart(workload, machine, delays, plain)
         if again is not None:
-            travel = machine.latency + service(workload, machine)
-            served, done = copies(served, ordered, done, plain, again, travel)
+            served, done = _executed_again(workload, machine, (served, ordered, done), plain, again)
         found = _ended(workload, decoding_times(workload.code, served), ordered, done)
     around = machine.setup + (workload.before + workload.after) / machine.scan
     last = workload.finish / machine.encode
@@ -175,6 +174,25 @@ def _apart(
     else:
         ordered, done = _in_turn(workload, machine, homes, arrived, lasting)
     return _received(done + machine.latency, service(workload, machine)), ordered, done
+
+
+def _executed_again(
+    workload: Workload,
+    machine: Machine,
+    times: tuple[Times, Times, Times],
+    plain: Times,
+    again: Times,
+) -> tuple[Times, Times]:
+    """Return when replies are received and tasks end if late ones are executed again."""
+    # The helper holds nothing yet.
+    missing = (workload.whole - workload.sent) / machine.copy
+    return copies(
+        *times,
+        plain=plain + missing,
+        again=again[:, _homes(workload.code)],
+        sending=machine.overhead + workload.whole / machine.bandwidth,
+        travel=machine.latency + service(workload, machine),
+    )
 
 
 def _orders(workload: Workload, machine: Machine) -> Times:

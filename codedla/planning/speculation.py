@@ -18,7 +18,14 @@ PATIENCE = 1.5
 
 
 def copies(
-    served: Times, ordered: Times, done: Times, plain: Times, again: Times, travel: float
+    served: Times,
+    ordered: Times,
+    done: Times,
+    *,
+    plain: Times,
+    again: Times,
+    sending: float,
+    travel: float,
 ) -> tuple[Times, Times]:
     """Give late tasks to idle workers; the first answer counts.
 
@@ -30,6 +37,8 @@ def copies(
         Seconds that each task takes without a delay.
     again : ndarray (rounds, tasks)
         Delays of the copies.
+    sending : float
+        Seconds in which the master sends one task's operands, one after the other.
     travel : float
         Seconds from the end of a copy to its reply's being there.
 
@@ -42,8 +51,8 @@ def copies(
     # Half of all tasks are done before three quarters are: the median over all is theirs.
     median = np.median(done - ordered, axis=1, keepdims=True)
     noticed = np.maximum(ordered + PATIENCE * median, ready)
-    copied = noticed + plain + again
     late = served > noticed
+    copied = noticed + np.cumsum(late, axis=1) * sending + plain + again
     return (
         np.where(late, np.minimum(served, copied + travel), served),
         np.where(late, np.minimum(done, copied), done),

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla.codes.base import Code
+from codedla.engine.ahead import MOST_TOGETHER
 
 __all__ = ["Workload", "workload_of"]
 
@@ -40,6 +41,8 @@ class Workload:
         Bytes that it reads and writes after the last needed reply.
     before, after : float
         Bytes looked over before the first share is made, and when the product is complete.
+    whole : float
+        Bytes of both operands of a task, for a worker that holds neither.
     panels : int
         Rounds that the product is cut into.
     resident : float
@@ -57,6 +60,7 @@ class Workload:
     finish: float
     before: float
     after: float
+    whole: float = 0.0
     panels: int = 1
     resident: float = 0.0
 
@@ -100,14 +104,17 @@ def workload_of(
     share_a, share_b = u * q * block_a, q * v * block_b
     reply = u * v * height * width * size
     terms_a, terms_b = _terms(code)
-    work_a = np.where(terms_a > 1, (terms_a + u * q) * block_a, 0.0)
-    work_b = np.where(terms_b > 1, (terms_b + q * v) * block_b, 0.0)
+    work_a = _made(terms_a, u * q, block_a)
+    work_b = _made(terms_b, q * v, block_b)
     once = operation == "round"
     first = np.zeros_like(terms_a)
     apart = panels > 1
     made = (first if once else work_a) + (first if apart else work_b)
     moved = (first if once else first + share_a) + (first if apart else first + share_b)
     read = (first if once else terms_a * block_a) + terms_b * block_b
+    # A worker makes its own share, and no other.
+    alone_a = np.where(terms_a > 1, (terms_a + u * q) * block_a, 0.0)
+    alone = (first if once else alone_a) + np.where(terms_b > 1, (terms_b + q * v) * block_b, 0.0)
     complex_factor = 4.0 if dtype.kind == "c" else 1.0
     by_workers = encoding == "workers"
     outputs = grid.outputs
@@ -124,16 +131,31 @@ def workload_of(
         encoded=first if by_workers else made,
         sent=first if by_workers else moved,
         stored=read if by_workers else first,
-        combined=made if by_workers else first,
+        combined=alone if by_workers else first,
         flops=2.0 * u * q * v * height * depth * width * complex_factor,
         reply=reply,
         fold=fold,
         finish=late,
         before=(0.0 if once else shape[0] * inner * size) + inner * cols * size,
         after=shape[0] * cols * size,
+        whole=share_a + share_b,
         panels=panels,
         resident=share_b if apart else 0.0,
     )
+
+
+def _made(terms: NDArray[np.float64], rows: int, block: float) -> NDArray[np.float64]:
+    """Return the bytes touched to make each share of an operand.
+
+    Coded shares are made several in one pass over the operand, when the first of them is due.
+    """
+    bytes_touched = np.zeros(len(terms))
+    coded = np.flatnonzero(terms > 1)
+    together = max(MOST_TOGETHER // rows, 1)
+    for first in range(0, len(coded), together):
+        batch = coded[first : first + together]
+        bytes_touched[batch[0]] = (terms[batch].max() + rows * len(batch)) * block
+    return bytes_touched
 
 
 def _coded(code: Code) -> bool:

@@ -60,8 +60,8 @@ def test_shares_of_an_mds_code():
     code = MDS(6, Grid(4, 1, 1))
     work = workload_of(code, (1000, 1000, 100), FLOAT)
     block = 8 * 250 * 1000
-    # Four blocks are read and one is written for each of two spare shares; B is sent as it is.
-    assert work.encoded.tolist() == [0.0] * 4 + [5.0 * block] * 2
+    # Four blocks are read, and one is written for each of two spare shares; B is sent as it is.
+    assert work.encoded.tolist() == [0.0] * 4 + [6.0 * block, 0.0]
     # A reply is read, and two sums of the spare replies are read and written.
     assert work.fold == 5 * work.reply
     resident = workload_of(code, (1000, 1000, 1), FLOAT, operation="round")
@@ -69,7 +69,7 @@ def test_shares_of_an_mds_code():
     assert resident.encoded.tolist() == [0.0] * 6
     by_workers = workload_of(code, (1000, 1000, 100), FLOAT, encoding="workers")
     assert by_workers.sent.tolist() == by_workers.encoded.tolist() == [0.0] * 6
-    assert by_workers.combined.tolist() == work.encoded.tolist()
+    assert by_workers.combined.tolist() == [0.0] * 4 + [5.0 * block] * 2
     assert by_workers.stored.tolist() == [block + 8e5] * 4 + [4 * block + 8e5] * 2
 
 
@@ -188,11 +188,13 @@ def test_late_tasks_are_executed_again():
     ordered, plain = np.zeros((1, 8)), np.full(8, 2.0)
     done = plain + np.array([[0, 0, 0, 0, 0, 0, math.inf, 3.0]])
     again = np.full((1, 8), 1.0)
-    served, ended = copies(done + 0.5, ordered, done, plain, again, 0.5)
+    served, ended = copies(
+        done + 0.5, ordered, done, plain=plain, again=again, sending=0.25, travel=0.5
+    )
     # Three quarters are there after 2.5 s, one and a half medians have passed after 3 s: then the
-    # copy takes its 2 s and its own delay.
-    assert served[0].tolist() == [2.5] * 6 + [6.5, 5.5]
-    assert ended[0].tolist() == [2.0] * 6 + [6.0, 5.0]
+    # copy is sent, takes its 2 s and its own delay. The last task is done before its own.
+    assert served[0].tolist() == [2.5] * 6 + [6.75, 5.5]
+    assert ended[0].tolist() == [2.0] * 6 + [6.25, 5.0]
 
 
 def test_speculation_in_a_whole_round():
