@@ -214,9 +214,18 @@ def _cpu_quota() -> float | None:
     return None if limit == "max" else int(limit) / int(period)
 
 
-def _memory() -> Finding:
+def available_memory() -> int:
+    """Return the bytes of this host that programs can still get."""
+    return _memory_facts()["MemAvailable"]
+
+
+def _memory_facts() -> dict[str, int]:
     with open("/proc/meminfo") as file:
-        facts = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in file}
+        return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in file}
+
+
+def _memory() -> Finding:
+    facts = _memory_facts()
     free, total = facts["MemAvailable"], facts["MemTotal"]
     return Finding(
         "memory",

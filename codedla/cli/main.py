@@ -10,14 +10,14 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from codedla.cli import codes, demo, doctor, matmul, matvec, plan, simulate
+from codedla.cli import bench, codes, demo, doctor, matmul, matvec, plan, simulate
 from codedla.cli.messages import fail, warn
 from codedla.errors import CodedlaError, CodedlaWarning, UsageError
 from codedla.mpi.launch import world_from_env
 
 __all__ = ["build_parser", "main"]
 
-COMMANDS = (matmul, matvec, codes, plan, simulate, doctor, demo)
+COMMANDS = (matmul, matvec, codes, plan, simulate, bench, doctor, demo)
 
 DESCRIPTION = """\
 Coded linear algebra for MPI: products that neither wait for slow ranks nor die with lost ones."""
@@ -28,6 +28,7 @@ examples:
   codedla demo                                     coded against uncoded, with two slow ranks
   codedla matmul A.npy B.npy -o C.npy --ranks 9    starts MPI itself
   mpirun -n 9 codedla matmul A.npy B.npy -o C.npy  the same under your launcher
+  codedla bench --ranks 9                          what codes cost and buy on this cluster
   codedla codes                                    which codes there are
   codedla plan A.npy B.npy --ranks 9               what would be done, without MPI
 

@@ -15,8 +15,10 @@ __all__ = [
     "add_product_options",
     "add_threads",
     "code_arguments",
+    "count",
     "parse_blocks",
     "parse_shape",
+    "positive_number",
 ]
 
 
@@ -61,7 +63,7 @@ def add_code_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--nodes", metavar="KIND", help="evaluation points, for codes with a choice")
     group.add_argument(
         "--tolerance",
-        type=_positive,
+        type=positive_number,
         metavar="E",
         help="largest relative error to expect from decoding (default 1e-9; single precision 1e-3)",
     )
@@ -112,17 +114,20 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
     run = parser.add_argument_group("the run")
     run.add_argument(
         "--ranks",
-        type=_count,
+        type=count,
         metavar="R",
         help="start MPI with R ranks, master included (not needed under mpirun or srun)",
     )
     add_threads(run)
     run.add_argument(
-        "--timeout", type=_positive, metavar="SECONDS", help="give up after this long (exit code 3)"
+        "--timeout",
+        type=positive_number,
+        metavar="SECONDS",
+        help="give up after this long (exit code 3)",
     )
     run.add_argument(
         "--deadline",
-        type=_positive,
+        type=positive_number,
         metavar="SECONDS",
         help="a worker that has not answered an order after this long has its share given to "
         "another (default: a living one has all the time it needs, a silent one two seconds)",
@@ -139,7 +144,7 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
     )
     run.add_argument(
         "--panel-rows",
-        type=_count,
+        type=count,
         metavar="N",
         help="compute and save N rows of the product at a time (default: about 10 s of work, at "
         "most 64 panels; a small product is one panel)",
@@ -147,7 +152,7 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
     add_master_memory(run)
     run.add_argument(
         "--panel-columns",
-        type=_count,
+        type=count,
         metavar="N",
         help="of these rows, N columns at a time (default: all, or as many as fit into memory)",
     )
@@ -233,7 +238,8 @@ def _whole_number(text: str) -> int:
     return number
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """Read a whole number from 1 upwards."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be 1 or more, got {text!r}")
@@ -241,10 +247,11 @@ def _count(text: str) -> int:
 
 
 def _threads(text: str) -> int | str:
-    return "auto" if text == "auto" else _count(text)
+    return "auto" if text == "auto" else count(text)
 
 
-def _positive(text: str) -> float:
+def positive_number(text: str) -> float:
+    """Read a positive, finite number."""
     number = float(text)
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"must be positive, got {text!r}")
@@ -253,6 +260,6 @@ def _positive(text: str) -> float:
 
 # argparse puts these names into its own messages: "invalid whole number value: 'x'".
 _whole_number.__name__ = "whole number"
-_count.__name__ = "whole number"
+count.__name__ = "whole number"
 _threads.__name__ = "whole number"
-_positive.__name__ = "number"
+positive_number.__name__ = "number"

@@ -24,8 +24,8 @@ Progress = Callable[[int, int, int], None]
 
 
 @contextlib.contextmanager
-def progress(quiet: bool) -> Iterator[Progress | None]:
-    """Lend the function that the library calls with (replies, needed, workers)."""
+def progress(quiet: bool, what: str = "replies") -> Iterator[Progress | None]:
+    """Lend the function that the library calls with (replies, needed, workers), or `what` else."""
     name = os.environ.get(NOTE)
     if name:
         note = _Note(Path(name))
@@ -36,12 +36,12 @@ def progress(quiet: bool) -> Iterator[Progress | None]:
     elif quiet or not sys.stderr.isatty():
         yield None
     else:
-        with _bar() as draw:
+        with _bar(what) as draw:
             yield draw
 
 
 @contextlib.contextmanager
-def follow(quiet: bool, folder: Path) -> Iterator[dict[str, str]]:
+def follow(quiet: bool, folder: Path, what: str = "replies") -> Iterator[dict[str, str]]:
     """Draw the bar of a job started in the block; lend the environment that the job needs."""
     if quiet or not sys.stderr.isatty():
         yield {}
@@ -50,7 +50,7 @@ def follow(quiet: bool, folder: Path) -> Iterator[dict[str, str]]:
     stop = threading.Event()
 
     def watch() -> None:
-        with _bar() as draw:
+        with _bar(what) as draw:
             while not stop.wait(0.05):
                 text = note.read_text() if note.exists() else ""
                 if text == _END:
@@ -92,18 +92,18 @@ class _Note:
 
 
 @contextlib.contextmanager
-def _bar() -> Iterator[Progress]:
+def _bar(what: str) -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
-        TextColumn("replies"),
+        TextColumn(what),
         BarColumn(),
-        TextColumn("{task.completed:.0f} of {task.total:.0f} needed"),
+        TextColumn("{task.completed:.0f} of {task.total:.0f}" + " needed" * (what == "replies")),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("replies", total=1)
+        task = bar.add_task(what, total=1)
 
         def draw(done: int, needed: int, total: int) -> None:
             bar.update(task, completed=min(done, needed), total=max(needed, 1))

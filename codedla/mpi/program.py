@@ -73,6 +73,7 @@ def run_stages(
     *,
     threads: int | str = 1,
     deadline: float | None = None,
+    before: Callable[[], None] | None = None,
 ) -> int:
     """Run ``job(pool)`` several times, each time in a new pool with other faults.
 
@@ -84,6 +85,8 @@ def run_stages(
         The faults of each stage; the same number on every rank.
     threads, deadline
         As in :func:`run`.
+    before : callable, optional
+        Called on every rank before the first stage; may be collective.
 
     Returns
     -------
@@ -106,6 +109,8 @@ def run_stages(
     clean, code, begun = True, 0, 0
     try:
         orphan_limit()  # every rank says no, before any waits for another
+        if before is not None:
+            before()
         for faults in stages:
             manager = MPIPool(comm, faults, threads, deadline)
             manager.forget_files = not begun
