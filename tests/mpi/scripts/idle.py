@@ -18,7 +18,8 @@ with codedla.MPIPool(MPI.COMM_WORLD) as pool:
         note_shared_memory()
         codedla.matmul(np.eye(50), np.eye(50), pool=pool)
         while not all(link.pid for link in pool._master.links):
-            pool._master.lines.poll()  # a worker whose reply was not needed may not have greeted yet
+            # A worker whose reply was not needed may not have greeted yet.
+            pool._master.lines.poll()
         workers = [psutil.Process(link.pid) for link in pool._master.links]
         before = [sum(w.cpu_times()[:2]) for w in workers]
         time.sleep(SECONDS)
