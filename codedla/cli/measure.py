@@ -17,7 +17,7 @@ import numpy as np
 from codedla.cli.verdict import Case, Figures
 from codedla.engine.plan import make_plan
 from codedla.engine.round import Pool
-from codedla.errors import UsageError, VerificationFailed
+from codedla.errors import CodedlaError, UsageError, VerificationFailed
 
 __all__ = ["CASES", "Measurement", "new_figures"]
 
@@ -170,6 +170,11 @@ class Measurement:
             self._a, self._b, pool=pool, out=out, verify="off", return_report=True, **options
         )
         seconds.append(time.perf_counter() - began)
+        for rank, reason in report.lost.items():
+            raise CodedlaError(
+                f"figures need all ranks from start to end; rank {rank} was lost ({reason}); have "
+                "it looked at, and start again without it"
+            )
         if case.name == "uncoded":
             self.figures.bytes = float(report.bytes["sent"] + report.bytes["received"])
         worst = float(np.abs(out - self._expected).max())
