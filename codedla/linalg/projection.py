@@ -277,25 +277,51 @@ class Rounded(Projected):
         Factors of the random vector in the columns of sub-blocks.
     bounds : ndarray (blocks of A, rows)
         ``sum_l |a[i, l]| c[l]`` of every block.
+    of_b : iterator
+        The steps that concern B only; what they leave is taken over from ``like``, a projection of
+        the same B and the same code, where that is given.
     """
 
+    scales: Array
+    norms: Array
+    right: Array
+    coefficients: Array
+
     def __init__(
-        self, partition: Partition, shares: NDArray[np.intp], rng: np.random.Generator
+        self,
+        partition: Partition,
+        shares: NDArray[np.intp],
+        rng: np.random.Generator,
+        like: Rounded | None = None,
     ) -> None:
         weights_a, weights_b = partition.weights_a[shares], partition.weights_b[shares]
         v = partition.stack[2]
-        across = np.ones(1) if v == 1 else random_vector(rng, v)
+        if like is None:
+            across = np.ones(1) if v == 1 else random_vector(rng, v)
+            self.rho = random_vector(rng, partition.cols.size)
+        else:
+            across, self.rho = like.across, like.rho
         super().__init__(partition, shares, across, weights_a, weights_b)
-        self.rho = random_vector(rng, partition.cols.size)
         # Of the numbers a share is made of, the sizes.
         self.gains_a, self.gains_b = np.abs(weights_a), np.abs(weights_b).sum(axis=(2, 3))
         # With one block of B, its own scales are the common ones. A plain share is no stack.
         plain = partition.is_plain[shares] & (self.products_b.shape[1] > 1)
         self.plain = np.repeat(plain, self.products_a.shape[0] // max(1, shares.size))
         self.coded = ~self.plain
+        self.of_b = self._steps_of_b() if like is None else self._steps_of(like)
 
     def steps(self) -> Iterator[bool]:
         """Compute the right-hand sides; yield after every tile."""
+        yield from self.of_b
+        yield from self._project_a()
+
+    def _steps_of(self, like: Rounded) -> Iterator[bool]:
+        # Whoever comes first does it, and all are done at the same time.
+        yield from like.of_b
+        self.scales, self.norms = like.scales, like.norms
+        self.right, self.coefficients = like.right, like.coefficients
+
+    def _steps_of_b(self) -> Iterator[bool]:
         partition = self.partition
         count = partition.grid.p * partition.grid.n
         peaks = np.zeros((count, partition.cols.size))
@@ -306,7 +332,6 @@ class Rounded(Projected):
                 yield True
         self.scales = self._scales(peaks)
         yield from self._project_b()
-        yield from self._project_a()
 
     def _scales(self, peaks: Array) -> Array:
         """Return scales of the columns: one row per block of B, the last row for mixtures."""
@@ -466,22 +491,44 @@ class Modular(Projected):
         Odd factors of these in the columns of sub-blocks.
     expected : ndarray of int64 (shares, rows of a share of A, MODULAR_COLUMNS)
         What the replies times these must be.
+    of_b : iterator
+        See :class:`Rounded`.
     """
 
+    right: Array
+    coefficients: Array
+
     def __init__(
-        self, partition: Partition, shares: NDArray[np.intp], rng: np.random.Generator
+        self,
+        partition: Partition,
+        shares: NDArray[np.intp],
+        rng: np.random.Generator,
+        like: Modular | None = None,
     ) -> None:
         weights_a, weights_b = (
             (weights if weights.dtype.kind == "i" else np.rint(weights.real)).astype(np.int64)
             for weights in (partition.weights_a[shares], partition.weights_b[shares])
         )
         v = partition.stack[2]
-        across = np.ones(1, np.int64) if v == 1 else random_integers(rng, v)[:, 0]
+        if like is None:
+            across = np.ones(1, np.int64) if v == 1 else random_integers(rng, v)[:, 0]
+            self.r = random_integers(rng, partition.cols.size)
+        else:
+            across, self.r = like.across, like.r
         super().__init__(partition, shares, across, weights_a, weights_b)
-        self.r = random_integers(rng, partition.cols.size)
+        self.of_b = self._steps_of_b() if like is None else self._steps_of(like)
 
     def steps(self) -> Iterator[bool]:
         """Compute the right-hand sides; yield after every tile."""
+        yield from self.of_b
+        yield from self._steps_of_a()
+
+    def _steps_of(self, like: Modular) -> Iterator[bool]:
+        # Whoever comes first does it, and all are done at the same time.
+        yield from like.of_b
+        self.right, self.coefficients = like.right, like.coefficients
+
+    def _steps_of_b(self) -> Iterator[bool]:
         partition = self.partition
         rights, coefficients = right_sides(self.products_b)
         count, size = rights.shape[1], partition.inner.size
@@ -490,8 +537,11 @@ class Modular(Projected):
             for rows, cols, tile in tiles(block, np.int64):
                 projected[rows, v] += mixed_product(tile, self.r[cols])
                 yield True
-        right = np.einsum("lvc,zv->lzc", projected, rights).reshape(size, -1)
+        self.right = np.einsum("lvc,zv->lzc", projected, rights).reshape(size, -1)
         self.coefficients = coefficients
+
+    def _steps_of_a(self) -> Iterator[bool]:
+        partition = self.partition
         down, heights = partition.stack[0], partition.rows.size
         self.expected = np.zeros(
             (self.shares.size * down, heights, MODULAR_COLUMNS), dtype=np.int64
@@ -500,7 +550,7 @@ class Modular(Projected):
             for rows, cols, tile in tiles(strip, np.int64):
                 dense = isinstance(tile, np.ndarray)
                 pieces = [(u, slice(None) if dense else part) for u, part in parts]
-                self.add(tile, right[cols], pieces, rows.start if dense else 0)
+                self.add(tile, self.right[cols], pieces, rows.start if dense else 0)
                 yield True
         self.expected = self.expected.reshape(self.shares.size, -1, MODULAR_COLUMNS)
 

@@ -6,11 +6,13 @@ How it is done, and why nobody is accused because of rounding: :mod:`codedla.lin
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from codedla.engine.facts import Facts
 from codedla.engine.plan import Plan
 from codedla.engine.speeds import speeds
 from codedla.errors import VerificationFailed
@@ -30,6 +32,7 @@ from codedla.linalg.tiles import tiled_product
 __all__ = [
     "CHEAP",
     "ReplyCheck",
+    "SharedCheck",
     "obstacle",
     "unverifiable",
     "verification_seconds",
@@ -62,6 +65,8 @@ class ReplyCheck:
         The operands, which must not change while replies are checked.
     rng : numpy.random.Generator, optional
         Source of the random vector; by default one nobody can foresee.
+    like : ReplyCheck, optional
+        Of the same B and code, and an A whose facts are the same: B is then read once for both.
 
     Raises
     ------
@@ -70,7 +75,12 @@ class ReplyCheck:
     """
 
     def __init__(
-        self, plan: Plan, a: Checked, b: Checked, rng: np.random.Generator | None = None
+        self,
+        plan: Plan,
+        a: Checked,
+        b: Checked,
+        rng: np.random.Generator | None = None,
+        like: ReplyCheck | None = None,
     ) -> None:
         reason = obstacle(plan, a, b)
         if reason:
@@ -80,10 +90,17 @@ class ReplyCheck:
         exact, rounded = _divide(plan, a, b)
         self._partition = partition
         self._projections: list[Rounded | Modular] = []
+        known = {} if like is None else {type(each): each for each in like._projections}
         if exact.size:
-            self._projections.append(Modular(partition, exact, rng))
+            model = known.get(Modular)
+            self._projections.append(
+                Modular(partition, exact, rng, model if isinstance(model, Modular) else None)
+            )
         if rounded.size:
-            self._projections.append(Rounded(partition, rounded, rng))
+            model = known.get(Rounded)
+            self._projections.append(
+                Rounded(partition, rounded, rng, model if isinstance(model, Rounded) else None)
+            )
         self._of_share = {
             int(share): projection
             for projection in self._projections
@@ -127,6 +144,45 @@ class ReplyCheck:
         if not self._partition.fits(share, reply):
             return False
         return self._of_share[share].agrees(share, reply)
+
+
+class SharedCheck:
+    """What the checks of several products with the same B and code have in common.
+
+    Parameters
+    ----------
+    facts : Facts
+        Of the rows of A in all products together.
+    rng : numpy.random.Generator, optional
+        Source of the random vectors; by default one nobody can foresee.
+    """
+
+    def __init__(self, facts: Facts, rng: np.random.Generator | None = None) -> None:
+        self._facts = facts
+        self._rng = np.random.default_rng() if rng is None else rng
+        self._model: ReplyCheck | None = None
+        self._right: tuple[Array, Array] | None = None
+
+    def of_replies(self, plan: Plan, a: Checked, b: Checked) -> ReplyCheck:
+        """Return the check of one product's replies; B's part of it is made once for all.
+
+        Raises
+        ------
+        VerificationFailed
+            As by :class:`ReplyCheck`.
+        """
+        if self._model is None:
+            # Of no rows: it keeps nobody's rows of A in memory.
+            nothing = Checked(np.empty((0, a.shape[1]), a.dtype), self._facts)
+            _, inner, cols = plan.shape
+            self._model = ReplyCheck(replace(plan, shape=(0, inner, cols)), nothing, b, self._rng)
+        return ReplyCheck(plan, Checked(a.matrix, self._facts), b, self._rng, self._model)
+
+    def right(self, b: Checked, *, exact: bool) -> tuple[Array, Array]:
+        """Return the random vector ``r`` of :func:`verify_product` and ``B r``, the same always."""
+        if self._right is None:
+            self._right = _random_right(b, self._rng, exact=exact)
+        return self._right
 
 
 def unverifiable(plan: Plan, a: Checked, b: Checked) -> str:
@@ -194,6 +250,7 @@ def verify_product(
     eps: float = 2.0**-52,
     lost_bits: int = 0,
     rng: np.random.Generator | None = None,
+    shared: SharedCheck | None = None,
 ) -> None:
     """Compare ``C r`` with ``A (B r)`` for a random ``r``; a wrong block is seen for certain.
 
@@ -208,6 +265,8 @@ def verify_product(
     lost_bits : int
         Highest bits of decoded int64 that mean nothing.
     rng : numpy.random.Generator, optional
+    shared : SharedCheck, optional
+        Of products with the same B, which is then read once for all of them.
 
     Raises
     ------
@@ -216,15 +275,16 @@ def verify_product(
     """
     rng = np.random.default_rng() if rng is None else rng
     # Not so of int64 times uint64, which is a product in floating point.
-    if np.result_type(a.dtype, b.dtype).kind in "iub":
-        _verify_modular(a, b, decoded, lost_bits, rng)
-        return
-    if not (a.facts.finite and b.facts.finite):
+    exact = np.result_type(a.dtype, b.dtype).kind in "iub"
+    if not exact and not (a.facts.finite and b.facts.finite):
         raise VerificationFailed(_NOT_FINITE)
-    r = random_vector(rng, b.shape[1])[:, None]
+    r, of_b = _random_right(b, rng, exact=exact) if shared is None else shared.right(b, exact=exact)
+    if exact:
+        _verify_modular(a, decoded, lost_bits, r, of_b)
+        return
     scale = max(a.facts.norm * b.facts.norm * float(np.linalg.norm(r)), 1e-300)
     with np.errstate(over="ignore", invalid="ignore"):
-        expected = tiled_product(a.matrix, tiled_product(b.matrix, r))
+        expected = tiled_product(a.matrix, of_b)
         difference = np.abs(tiled_product(decoded, r) - expected).ravel()
     if not (np.isfinite(scale) and np.isfinite(expected).all()):
         raise VerificationFailed(_NEAR_OVERFLOW)
@@ -241,11 +301,19 @@ def verify_product(
         )
 
 
-def _verify_modular(
-    a: Checked, b: Checked, decoded: Array, lost_bits: int, rng: np.random.Generator
-) -> None:
-    r = random_integers(rng, b.shape[1])
-    expected = tiled_product(a.matrix, tiled_product(b.matrix, r))
+def _random_right(b: Checked, rng: np.random.Generator, *, exact: bool) -> tuple[Array, Array]:
+    """Return a random vector (of integers: a few) and the product of B and it."""
+    if exact:
+        r = random_integers(rng, b.shape[1])
+    else:
+        r = random_vector(rng, b.shape[1])[:, None]
+    # What overflows is found where the products are compared.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return r, tiled_product(b.matrix, r)
+
+
+def _verify_modular(a: Checked, decoded: Array, lost_bits: int, r: Array, of_b: Array) -> None:
+    expected = tiled_product(a.matrix, of_b)
     # Shifted out, the highest bits do not count.
     differs = ((tiled_product(decoded, r) - expected) << lost_bits != 0).any(axis=1)
     if decoded.dtype.kind in "fc":
