@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Trouble", "numbers", "seat", "troubles"]
+__all__ = ["Trouble", "numbers", "oversubscribed", "seat", "troubles"]
 
 Rank = Mapping[str, Any]
 
@@ -51,6 +51,15 @@ def seat(rank: Rank) -> str:
         return f"{text}, BLAS not recognised"
     name = " ".join(filter(None, (blas["api"], blas["version"], blas["architecture"])))
     return f"{text}, {_count(blas['threads'], 'BLAS thread')}, {name}"
+
+
+def oversubscribed(ranks: Sequence[Rank]) -> bool:
+    """Tell whether a host has more workers than cores for them, so that they take turns."""
+    for host in {rank["host"] for rank in ranks}:
+        here = [rank for rank in ranks if rank["host"] == host and rank["rank"] != 0]
+        if len(here) > len({core for rank in here for core in rank["cores"]}):
+            return True
+    return False
 
 
 def troubles(ranks: Sequence[Rank]) -> list[Trouble]:
@@ -126,6 +135,14 @@ def _on_host(host: str, ranks: Sequence[Rank]) -> Iterator[Trouble]:
             f"ranks on {host} get the time of {granted:.1f} cores for "
             f"{_count(threads, 'BLAS thread')}",
             "give the container or job more CPU, or start fewer ranks",
+        )
+    load = max(rank["load"] for rank in ranks)
+    # The ranks themselves may have been running for a while.
+    if load > ranks[0]["present"] + len(ranks):
+        yield Trouble(
+            f"{host} is busy with other work: a load of {load:.0f} on "
+            f"{_count(ranks[0]['present'], 'core')}",
+            "ask for whole nodes (sbatch --exclusive), or measure again later",
         )
 
 

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from codedla.cli.placement import troubles
+from codedla.cli.placement import oversubscribed, troubles
 
 __all__ = ["SCHEMA", "Case", "Figures", "slow_ranks", "table", "verdict"]
 
 SCHEMA = "codedla.bench/1"
 SLOWER = 1.2
 """A rank is called slow when the median rank computes more than this many times as fast."""
+SCATTERED = 1.5
+"""Runs are rough figures when the second slowest takes this many times the second fastest."""
 _ALIKE = 1.05
 """Times that differ by less are called equal."""
 
@@ -163,7 +165,7 @@ def table(figures: Figures) -> str:
 
 def verdict(figures: Figures) -> list[str]:
     """Return what the figures mean, in sentences."""
-    said = [_cost(figures), _benefit(figures), _advice(figures), _alone(figures)]
+    said = [_cost(figures), _benefit(figures), _advice(figures), _alone(figures), _doubt(figures)]
     slow = slow_ranks(figures.flops)
     if slow:
         usual = statistics.median(figures.flops.values())
@@ -171,6 +173,8 @@ def verdict(figures: Figures) -> list[str]:
         said.append(
             f"Slow beside the median rank: {each}. Have {_them(slow)} looked at or left out; until "
             f"then --tolerate {len(slow)} does not wait for {_them(slow)}."
+            + " Workers share cores here, though, and it may be chance."
+            * oversubscribed(figures.ranks)
         )
     elif len(figures.flops) > 1:
         said.append("No rank is more than 20 % slower than the median rank.")
@@ -244,6 +248,21 @@ def _alone(figures: Figures) -> str:
             f"size; {moved}. Distribute larger products, or iterate on resident shares."
         )
     return f"Uncoded is {alone / best:.2g} times as fast as NumPy on the master alone; {moved}."
+
+
+def _doubt(figures: Figures) -> str:
+    """Whether the figures are worth anything."""
+    runs = sorted(figures.cases[0].healthy)
+    if len(runs) < 3:
+        many = "A single turn says" if len(runs) == 1 else f"{len(runs)} turns say"
+        return f"{many} little: there was no time for more, or --repeats asked for no more."
+    middle = runs[1:-1] if len(runs) > 3 else runs
+    if middle[-1] < SCATTERED * middle[0]:
+        return ""
+    return (
+        f"The uncoded runs took from {middle[0]:.2g} to {middle[-1]:.2g} s: something else keeps "
+        "the machine busy, and the ratios above are rough."
+    )
 
 
 def _times(seconds: Sequence[float], base: float | None) -> tuple[str, str]:

@@ -101,8 +101,9 @@ def describe() -> dict[str, Any]:
     -------
     dict
         ``host``; ``cores``: numbers of those allowed; ``present``: cores of the host; ``physical``:
-        cores allowed when hardware threads of one core count once; ``quota``; ``blas``: None, or
-        ``api, version, architecture, threads``; ``flags``: vector instructions; ``vendor``.
+        cores allowed when hardware threads of one core count once; ``quota``; ``load``: processes
+        that wanted to run on the host, on average of the last minute; ``blas``: None, or ``api,
+        version, architecture, threads``; ``flags``: vector instructions; ``vendor``.
     """
     import numpy  # noqa: F401  loads the library that is asked about
     from threadpoolctl import threadpool_info
@@ -116,6 +117,7 @@ def describe() -> dict[str, Any]:
         "present": os.cpu_count() or 1,
         "physical": len({_siblings(core) for core in cores}),
         "quota": quota(),
+        "load": os.getloadavg()[0],
         "blas": blas
         and {
             "api": blas["internal_api"],

@@ -106,6 +106,17 @@ def test_one_worker_can_do_nobody_elses_work():
     assert "Start at least two workers" in said
 
 
+def test_figures_that_are_worth_little_say_so():
+    assert not any("turn" in text or "rough" in text for text in verdict(figures()))
+    few = figures()
+    few.cases[0].healthy, few.cases[0].slow = [1.0], [5.0]
+    few.cases[1].healthy, few.cases[1].slow = [1.5], [1.6]
+    assert any(text.startswith("A single turn says little") for text in verdict(few))
+    rough = figures()
+    rough.cases[0].healthy = [1.0, 1.5, 1.6]
+    assert any("took from 1 to 1.6 s" in text for text in verdict(rough))
+
+
 def test_the_table():
     text = table(figures())
     lines = text.splitlines()

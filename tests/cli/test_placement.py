@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from codedla.cli.placement import numbers, seat, troubles
+from codedla.cli.placement import numbers, oversubscribed, seat, troubles
 
 AVX = ["avx", "avx2", "fma"]
 
@@ -19,6 +19,7 @@ def rank(number, cores, threads=1, **other):
         "present": 16,
         "physical": len(list(cores)),
         "quota": None,
+        "load": 1.0,
         "blas": blas,
         "flags": AVX,
         "vendor": "GenuineIntel",
@@ -68,6 +69,10 @@ CASES = {
         everywhere(17, range(16), quota=2.0),
         [("get the time of 2.0 cores for 16 BLAS threads", "more CPU")],
     ),
+    "other work": (
+        [rank(r, [r], load=40.0) for r in range(5)],
+        [("node1 is busy with other work: a load of 40 on 16 cores", "--exclusive")],
+    ),
     "old kernel": (
         [rank(r, [r], kernel="Prescott") for r in range(3)],
         [("its Prescott kernel on ranks 0-2, whose processors can do avx2", "CORETYPE=Haswell")],
@@ -99,6 +104,13 @@ def test_troubles(name):
     for trouble, (text, cure) in zip(found, expected, strict=True):
         assert text in trouble.text
         assert cure in trouble.cure
+
+
+def test_workers_that_take_turns():
+    assert not oversubscribed(everywhere(17, range(16)))
+    assert oversubscribed(everywhere(18, range(16)))
+    assert oversubscribed([rank(0, [0]), rank(1, [1]), rank(2, [1])])
+    assert not oversubscribed([rank(0, [0]), rank(1, [0]), rank(2, [0], host="node2")])
 
 
 def test_where_a_rank_runs():
