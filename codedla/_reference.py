@@ -22,6 +22,7 @@ __all__ = [
     "barycentric_weights",
     "combine",
     "combine_mod",
+    "combine_wide",
     "fold",
     "leja_order",
     "parker_traub_inverse",
@@ -106,6 +107,42 @@ def combine(
     for start in range(0, columns, width):
         part = (..., slice(start, start + width))
         _combine_tile(W, [b[part] for b in ins], [o[part] for o in outs], accumulate)
+
+
+def combine_wide(
+    W: Array,
+    ins: Sequence[Array],
+    outs: Sequence[Array],
+    accumulate: bool,
+    isa: int,
+    first: int,
+    last: int,
+) -> None:
+    """As :func:`combine`, with sums in double precision whatever the blocks hold.
+
+    Parameters
+    ----------
+    W, ins, outs, accumulate, isa, first, last
+        As of :func:`combine`.
+    """
+    if not outs or outs[0].dtype in (np.float64, np.complex128):
+        combine(W, ins, outs, accumulate, isa, first, last)
+        return
+    double = np.dtype(np.complex128 if outs[0].dtype.kind == "c" else np.float64)
+    columns = max(1, _TILE * outs[0].shape[-1] // max(outs[0].size, 1))
+    for start in range(first, last, columns):
+        part = (..., slice(start, min(start + columns, last)))
+        targets = [out[part] for out in outs]
+        sources = [block[part].astype(double) for block in ins]
+        sums = [np.zeros(target.shape, double) for target in targets]
+        if accumulate:
+            for total, target in zip(sums, targets, strict=True):
+                total[...] = target
+        combine(W, sources, sums, accumulate, isa, 0, targets[0].shape[-1])
+        # What does not fit into single precision becomes Inf, as it does in the kernel.
+        with np.errstate(over="ignore"):
+            for target, total in zip(targets, sums, strict=True):
+                target[...] = total
 
 
 def combine_mod(

@@ -245,6 +245,7 @@ def combine(
     outs: Sequence[Array],
     *,
     accumulate: bool = False,
+    wide: bool = False,
     threads: int = 1,
 ) -> None:
     """Linear combinations of blocks: encoding and one-shot decoding.
@@ -261,8 +262,11 @@ def combine(
         other; a single output may be exactly one of the inputs.
     accumulate : bool, optional
         Add to the outputs instead of replacing them.
+    wide : bool, optional
+        Sum blocks of single precision in double precision, with weights in double precision.
     threads : int, optional
-        Threads that share the columns (default 1: the ranks already share the node).
+        Threads that share the columns (default 1: the ranks already share the node). The result
+        is the same to the last bit whatever their number.
 
     Raises
     ------
@@ -272,7 +276,8 @@ def combine(
     Notes
     -----
     ``outs[i] (+)= sum_j W[i, j] * ins[j]``. Sums run in the precision of the blocks: float32
-    blocks have their weights rounded to float32 and are summed in float32. Zero weights are not
+    blocks have their weights rounded to float32 and are summed in float32, unless ``wide`` is
+    given: then each output is rounded once, when its sum is complete. Zero weights are not
     skipped, so an infinity in any input makes NaN where its weight is zero, as IEEE arithmetic
     says. Blocks whose last axis is contiguous are used where they lie, whatever their row stride
     (a column block of a C-ordered matrix, a tile of the result); any other layout is copied.
@@ -289,9 +294,10 @@ def combine(
     complex_ok = some is None or some.dtype.kind == "c"
     W = layouts.check_weights("W", W, (len(outs), len(ins)), complex_ok)
     isa = _isa()
+    combine_blocks = _blocks.combine_wide if wide else _blocks.combine
 
     def kernel(ins: list[Array], outs: list[Array], first: int, last: int) -> None:
-        _blocks.combine(W, ins, outs, accumulate, isa, first, last)
+        combine_blocks(W, ins, outs, accumulate, isa, first, last)
 
     _run(kernel, ins, outs, fresh=not accumulate, in_place=len(outs) == 1, threads=threads)
 

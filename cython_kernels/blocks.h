@@ -70,6 +70,8 @@ typedef int32_t cdla_i32_64 __attribute__((vector_size(64)));
 #endif
 
 #define REAL double
+#define STORED double
+#define WIDE 0
 #define VECTOR_BYTES 16
 #define CHUNK_VECTORS CDLA_BASE_VECTORS
 #define PANEL_ROWS CDLA_BASE_ROWS
@@ -83,6 +85,8 @@ typedef int32_t cdla_i32_64 __attribute__((vector_size(64)));
 #include "blocks_tile.h"
 
 #define REAL float
+#define STORED float
+#define WIDE 0
 #define VECTOR_BYTES 16
 #define CHUNK_VECTORS CDLA_BASE_VECTORS
 #define PANEL_ROWS CDLA_BASE_ROWS
@@ -95,11 +99,26 @@ typedef int32_t cdla_i32_64 __attribute__((vector_size(64)));
 #endif
 #include "blocks_tile.h"
 
+/* Blocks of float whose sums are double. Half a vector is stored at a time, which streaming stores
+ * of this instruction set cannot do. */
+#define REAL double
+#define STORED float
+#define WIDE 1
+#define VECTOR_BYTES 16
+#define CHUNK_VECTORS CDLA_BASE_VECTORS
+#define PANEL_ROWS CDLA_BASE_ROWS
+#define CODE
+#define NAME(x) x##_base_wide
+#define STREAM(p, v) (*(NAME(narrow) *)(p) = (v))
+#include "blocks_tile.h"
+
 #if defined(CDLA_X86)
 
 /* --- AVX2 with FMA: 12 sums in 16 registers of 32 bytes ---------------------------------------- */
 
 #define REAL double
+#define STORED double
+#define WIDE 0
 #define VECTOR_BYTES 32
 #define CHUNK_VECTORS 2
 #define PANEL_ROWS 6
@@ -109,6 +128,8 @@ typedef int32_t cdla_i32_64 __attribute__((vector_size(64)));
 #include "blocks_tile.h"
 
 #define REAL float
+#define STORED float
+#define WIDE 0
 #define VECTOR_BYTES 32
 #define CHUNK_VECTORS 2
 #define PANEL_ROWS 6
@@ -117,9 +138,22 @@ typedef int32_t cdla_i32_64 __attribute__((vector_size(64)));
 #define STREAM(p, v) _mm256_stream_ps((p), (__m256)(v))
 #include "blocks_tile.h"
 
+#define REAL double
+#define STORED float
+#define WIDE 1
+#define VECTOR_BYTES 32
+#define CHUNK_VECTORS 4
+#define PANEL_ROWS 3
+#define CODE CDLA_CODE_AVX2
+#define NAME(x) x##_avx2_wide
+#define STREAM(p, v) _mm_stream_ps((p), (__m128)(v))
+#include "blocks_tile.h"
+
 /* --- AVX-512: 27 sums in 32 registers of 64 bytes ---------------------------------------------- */
 
 #define REAL double
+#define STORED double
+#define WIDE 0
 #define VECTOR_BYTES 64
 #define CHUNK_VECTORS 3
 #define PANEL_ROWS 9
@@ -129,12 +163,26 @@ typedef int32_t cdla_i32_64 __attribute__((vector_size(64)));
 #include "blocks_tile.h"
 
 #define REAL float
+#define STORED float
+#define WIDE 0
 #define VECTOR_BYTES 64
 #define CHUNK_VECTORS 3
 #define PANEL_ROWS 9
 #define CODE CDLA_CODE_AVX512
 #define NAME(x) x##_avx512_f32
 #define STREAM(p, v) _mm512_stream_ps((p), (__m512)(v))
+#include "blocks_tile.h"
+
+/* 24 sums: a chunk of three vectors would be a line and a half of float. */
+#define REAL double
+#define STORED float
+#define WIDE 1
+#define VECTOR_BYTES 64
+#define CHUNK_VECTORS 4
+#define PANEL_ROWS 6
+#define CODE CDLA_CODE_AVX512
+#define NAME(x) x##_avx512_wide
+#define STREAM(p, v) _mm256_stream_ps((p), (__m256)(v))
 #include "blocks_tile.h"
 
 #endif /* CDLA_X86 */
@@ -156,9 +204,13 @@ static int cdla_best_isa(void)
     return CDLA_BASELINE;
 }
 
-/* `single`: the blocks hold float (or float complex) instead of double. `modulus`, of real double
- * blocks only: reduce the outputs to balanced residues; 0: do not. */
-static int cdla_combine(int isa, int single, ptrdiff_t n_out, ptrdiff_t k, const double *W,
+/* What the blocks hold, each for real or complex numbers, and what is summed in. */
+#define CDLA_DOUBLE 0
+#define CDLA_SINGLE 1
+#define CDLA_WIDE 2 /* float, summed in double */
+
+/* `modulus`, of real double blocks only: reduce the outputs to balanced residues; 0: do not. */
+static int cdla_combine(int isa, int precision, ptrdiff_t n_out, ptrdiff_t k, const double *W,
                         int is_complex, const char **ins, const ptrdiff_t *in_strides,
                         char **outs, const ptrdiff_t *out_strides, ptrdiff_t rows, ptrdiff_t n,
                         int accumulate, int stream, double modulus)
@@ -166,7 +218,10 @@ static int cdla_combine(int isa, int single, ptrdiff_t n_out, ptrdiff_t k, const
     const int mode = accumulate ? CDLA_ADD : stream ? CDLA_STREAM : CDLA_STORE;
     if (n_out == 0 || rows == 0 || n == 0)
         return 0;
-    if (single)
+    if (precision == CDLA_WIDE)
+        return CDLA_CHOOSE(isa, combine, wide)(n_out, k, W, is_complex, ins, in_strides, outs,
+                                               out_strides, rows, n, mode, 0);
+    if (precision == CDLA_SINGLE)
         return CDLA_CHOOSE(isa, combine, f32)(n_out, k, W, is_complex, ins, in_strides, outs,
                                               out_strides, rows, n, mode, 0);
     return CDLA_CHOOSE(isa, combine, f64)(n_out, k, W, is_complex, ins, in_strides, outs,

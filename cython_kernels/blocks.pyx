@@ -1,4 +1,4 @@
-"""Kernels on blocks: combine, combine_mod, fold, stream_copy.
+"""Kernels on blocks: combine, combine_wide, combine_mod, fold, stream_copy.
 
 Nothing is checked here; ``codedla.kernels`` is the door. Blocks are aligned arrays of one shape
 and one type (float32, float64, complex64, complex128), 1-D or 2-D, with a contiguous last axis.
@@ -10,9 +10,13 @@ cimport numpy as cnp
 cnp.import_array()
 
 cdef extern from "blocks.h" nogil:
+    enum:
+        CDLA_DOUBLE
+        CDLA_SINGLE
+        CDLA_WIDE
     int cdla_best_isa()
     int cdla_combine(
-        int isa, int single, ptrdiff_t n_out, ptrdiff_t k, const double *W, int is_complex,
+        int isa, int precision, ptrdiff_t n_out, ptrdiff_t k, const double *W, int is_complex,
         const char **ins, const ptrdiff_t *in_strides, char **outs,
         const ptrdiff_t *out_strides, ptrdiff_t rows, ptrdiff_t n, int accumulate, int stream,
         double modulus)
@@ -88,6 +92,36 @@ def addresses(list blocks):
     return [<size_t>cnp.PyArray_DATA(<cnp.ndarray?>block) for block in blocks]
 
 
+cdef int run_combine(
+    cnp.ndarray W, list ins, list outs, bint accumulate, int isa, Py_ssize_t first,
+    Py_ssize_t last, bint wide,
+) except -1:
+    cdef Py_ssize_t n_out = len(outs), k = len(ins)
+    if n_out == 0:
+        return 0
+    cdef Shape shape = shape_of(outs[0], first, last)
+    cdef Pointers source = Pointers(ins, shape.offset)
+    cdef Pointers target = Pointers(outs, shape.offset)
+    cdef const double *weights = <const double *>cnp.PyArray_DATA(W)
+    cdef int complex_weights = cnp.PyArray_TYPE(W) == cnp.NPY_CDOUBLE
+    cdef Py_ssize_t row_bytes = shape.reals * (4 if shape.single else 8)
+    cdef int stream = (
+        row_bytes >= STREAM_ROW_BYTES and n_out * shape.rows * row_bytes > STREAM_BYTES
+    )
+    cdef int precision = CDLA_DOUBLE
+    if shape.single:
+        precision = CDLA_WIDE if wide else CDLA_SINGLE
+    cdef int failed
+    with nogil:
+        failed = cdla_combine(
+            isa, precision, n_out, k, weights, complex_weights, <const char **>source.address,
+            source.stride, target.address, target.stride, shape.rows, shape.reals, accumulate,
+            stream, 0)
+    if failed:
+        raise MemoryError(f"no memory to pack {n_out} x {k} weights and a tile of {k} blocks")
+    return 0
+
+
 def combine(
     cnp.ndarray W,          # IN  (n_out, n_in) float64 or complex128, C order
     list ins,               # IN
@@ -98,26 +132,20 @@ def combine(
     Py_ssize_t last,
 ):
     """outs[i] (+)= sum_j W[i, j] * ins[j] on the columns first:last."""
-    cdef Py_ssize_t n_out = len(outs), k = len(ins)
-    if n_out == 0:
-        return
-    cdef Shape shape = shape_of(outs[0], first, last)
-    cdef Pointers source = Pointers(ins, shape.offset)
-    cdef Pointers target = Pointers(outs, shape.offset)
-    cdef const double *weights = <const double *>cnp.PyArray_DATA(W)
-    cdef int complex_weights = cnp.PyArray_TYPE(W) == cnp.NPY_CDOUBLE
-    cdef Py_ssize_t row_bytes = shape.reals * (4 if shape.single else 8)
-    cdef int stream = (
-        row_bytes >= STREAM_ROW_BYTES and n_out * shape.rows * row_bytes > STREAM_BYTES
-    )
-    cdef int failed
-    with nogil:
-        failed = cdla_combine(
-            isa, shape.single, n_out, k, weights, complex_weights, <const char **>source.address,
-            source.stride, target.address, target.stride, shape.rows, shape.reals, accumulate,
-            stream, 0)
-    if failed:
-        raise MemoryError(f"no memory to pack {n_out} x {k} weights and a tile of {k} blocks")
+    run_combine(W, ins, outs, accumulate, isa, first, last, False)
+
+
+def combine_wide(
+    cnp.ndarray W,          # IN  (n_out, n_in) float64 or complex128, C order
+    list ins,               # IN
+    list outs,              # OUT, INOUT when accumulating
+    bint accumulate,
+    int isa,
+    Py_ssize_t first,
+    Py_ssize_t last,
+):
+    """As combine, with sums in double precision whatever the blocks hold."""
+    run_combine(W, ins, outs, accumulate, isa, first, last, True)
 
 
 def combine_mod(
@@ -142,7 +170,7 @@ def combine_mod(
     with nogil:
         # Streaming stores would send the sums away before they are reduced.
         failed = cdla_combine(
-            isa, 0, n_out, k, weights, 0, <const char **>source.address, source.stride,
+            isa, CDLA_DOUBLE, n_out, k, weights, 0, <const char **>source.address, source.stride,
             target.address, target.stride, shape.rows, shape.reals, accumulate, 0, p)
     if failed:
         raise MemoryError(f"no memory to pack {n_out} x {k} weights and a tile of {k} blocks")

@@ -1,7 +1,9 @@
 /* Block kernels for one instruction set and one real type.
  *
  * Included once per combination by blocks.h, so there is no include guard. Expects
- *   REAL           float or double
+ *   REAL           float or double: what is computed in
+ *   STORED         what the blocks hold: REAL, or float while REAL is double
+ *   WIDE           1 if STORED is not REAL
  *   VECTOR_BYTES   bytes of one vector
  *   CHUNK_VECTORS  vectors of one chunk: the columns a micro kernel holds in registers
  *   PANEL_ROWS     largest number of real output rows of a micro kernel, 2 to 9
@@ -17,10 +19,35 @@
 #define CHUNK ((ptrdiff_t)(CHUNK_VECTORS * LANES))
 
 typedef REAL NAME(vec) __attribute__((vector_size(VECTOR_BYTES)));
-typedef REAL NAME(loose) __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(REAL))));
+#if WIDE
+#define STORED_BYTES (VECTOR_BYTES / 2)
+#else
+#define STORED_BYTES VECTOR_BYTES
+#endif
+typedef STORED NAME(narrow) __attribute__((vector_size(STORED_BYTES)));
+typedef STORED NAME(loose) __attribute__((vector_size(STORED_BYTES), aligned(sizeof(STORED))));
 
-static inline CODE NAME(vec) NAME(load)(const REAL *p) { return *(const NAME(loose) *)p; }
-static inline CODE void NAME(store)(REAL *p, NAME(vec) v) { *(NAME(loose) *)p = v; }
+/* Between the precision of the blocks and that of the sums; nothing where they are the same. */
+static inline CODE NAME(vec) NAME(load)(const STORED *p)
+{
+#if WIDE
+    return __builtin_convertvector(*(const NAME(loose) *)p, NAME(vec));
+#else
+    return *(const NAME(loose) *)p;
+#endif
+}
+static inline CODE NAME(narrow) NAME(narrowed)(NAME(vec) v)
+{
+#if WIDE
+    return __builtin_convertvector(v, NAME(narrow));
+#else
+    return v;
+#endif
+}
+static inline CODE void NAME(store)(STORED *p, NAME(vec) v)
+{
+    *(NAME(loose) *)p = NAME(narrowed)(v);
+}
 
 /* i * v for interleaved complex data: (re, im) -> (-im, re). */
 static inline CODE NAME(vec) NAME(times_i)(NAME(vec) v)
@@ -37,6 +64,7 @@ static inline CODE NAME(vec) NAME(times_i)(NAME(vec) v)
 #endif
 }
 
+#if !WIDE
 typedef __typeof__((NAME(vec)){0} > (NAME(vec)){0}) NAME(mask);
 
 /* n integers, below 2^53 - 2 p in magnitude, become balanced residues modulo p: -p/2 < x < p/2. */
@@ -64,6 +92,7 @@ static CODE void NAME(reduce)(REAL *q, ptrdiff_t n, double modulus)
         }
     }
 }
+#endif
 
 /* One panel of `rows` real output rows, one chunk of columns, all k inputs.
  *
@@ -72,8 +101,9 @@ static CODE void NAME(reduce)(REAL *q, ptrdiff_t n, double modulus)
  * offset within a page and would fight for a few cache sets; the copy is contiguous.
  */
 static inline CODE __attribute__((always_inline)) void NAME(micro)(
-    const int rows, const int source, const int is_complex, ptrdiff_t k, const REAL *const *ins,
-    ptrdiff_t t, REAL *packed, const REAL *weights, REAL *const *outs, int mode)
+    const int rows, const int source, const int is_complex, ptrdiff_t k,
+    const STORED *const *ins, ptrdiff_t t, REAL *packed, const REAL *weights, STORED *const *outs,
+    int mode)
 {
     NAME(vec) acc[PANEL_ROWS][CHUNK_VECTORS];
     CDLA_UNROLL
@@ -89,7 +119,7 @@ static inline CODE __attribute__((always_inline)) void NAME(micro)(
             for (int c = 0; c < CHUNK_VECTORS; c++)
                 b[c] = *(const NAME(vec) *)(packed + j * CHUNK + c * LANES);
         } else {
-            const REAL *p = ins[j] + t;
+            const STORED *p = ins[j] + t;
             CDLA_UNROLL
             for (int c = 0; c < CHUNK_VECTORS; c++)
                 b[c] = NAME(load)(p + c * LANES);
@@ -110,14 +140,14 @@ static inline CODE __attribute__((always_inline)) void NAME(micro)(
     const int step = is_complex ? 2 : 1;
     CDLA_UNROLL
     for (int r = 0; r < rows; r += step) {
-        REAL *q = outs[r / step] + t;
+        STORED *q = outs[r / step] + t;
         CDLA_UNROLL
         for (int c = 0; c < CHUNK_VECTORS; c++) {
             NAME(vec) v = acc[r][c];
             if (is_complex)
                 v += NAME(times_i)(acc[r + 1][c]);
             if (mode == CDLA_STREAM)
-                STREAM(q + c * LANES, v);
+                STREAM(q + c * LANES, NAME(narrowed)(v));
             else if (mode == CDLA_ADD)
                 NAME(store)(q + c * LANES, NAME(load)(q + c * LANES) + v);
             else
@@ -136,8 +166,8 @@ static inline CODE __attribute__((always_inline)) void NAME(micro)(
 
 #define CDLA_PANEL(NAME_, SOURCE)                                                                 \
     static CODE __attribute__((noinline)) void NAME(NAME_)(                                       \
-        int rows, int is_complex, ptrdiff_t k, const REAL *const *ins, ptrdiff_t t, REAL *packed, \
-        const REAL *weights, REAL *const *outs, int mode)                                         \
+        int rows, int is_complex, ptrdiff_t k, const STORED *const *ins, ptrdiff_t t,             \
+        REAL *packed, const REAL *weights, STORED *const *outs, int mode)                         \
     {                                                                                             \
         if (is_complex)                                                                           \
             switch (rows) {                                                                       \
@@ -174,8 +204,8 @@ typedef struct {
     ptrdiff_t tile;       /* chunks of one tile */
     REAL *weights;        /* panel after panel, [input][row of the panel] */
     REAL *packed;         /* tile x k x CHUNK */
-    REAL *edge;           /* outputs x CHUNK, for columns that do not fill a chunk */
-    REAL **edge_outs;
+    STORED *edge;         /* outputs x CHUNK, for columns that do not fill a chunk */
+    STORED **edge_outs;
 } NAME(job);
 
 /* First row of panel p: sizes differ by at most one row (one pair when complex). */
@@ -186,21 +216,21 @@ static inline CODE ptrdiff_t NAME(panel_start)(const NAME(job) *job, int p)
 }
 
 /* All panels on `chunks` chunks from column t on. */
-static CODE void NAME(tile)(const NAME(job) *job, const REAL *const *ins, REAL *const *outs,
-                            ptrdiff_t t, ptrdiff_t chunks, int mode)
+static CODE void NAME(tile)(const NAME(job) *job, const STORED *const *ins,
+                            STORED *const *outs, ptrdiff_t t, ptrdiff_t chunks, int mode)
 {
     const ptrdiff_t step = job->is_complex ? 2 : 1;
     for (int p = 0; p < job->panels; p++) {
         const ptrdiff_t start = NAME(panel_start)(job, p);
         const int rows = (int)(NAME(panel_start)(job, p + 1) - start);
         const REAL *weights = job->weights + start * job->k;
-        REAL *const *panel_outs = outs + start / step;
+        STORED *const *panel_outs = outs + start / step;
         REAL *packed = job->packed;
         for (ptrdiff_t c = 0; c < chunks; c++, packed += job->k * CHUNK) {
             const ptrdiff_t at = t + c * CHUNK;
             /* Each panel asks for its share of the next tile: memory works while we multiply. */
             for (ptrdiff_t j = job->k * p / job->panels; j < job->k * (p + 1) / job->panels; j++)
-                CDLA_PREFETCH(ins[j] + at + chunks * CHUNK, CHUNK * sizeof(REAL));
+                CDLA_PREFETCH(ins[j] + at + chunks * CHUNK, CHUNK * sizeof(STORED));
             if (p > 0)
                 NAME(panel_packed)(rows, job->is_complex, job->k, ins, at, packed, weights,
                                    panel_outs, mode);
@@ -212,56 +242,60 @@ static CODE void NAME(tile)(const NAME(job) *job, const REAL *const *ins, REAL *
                                    panel_outs, mode);
         }
     }
+#if !WIDE
     if (job->modulus > 0)
         for (ptrdiff_t i = 0; i < job->real_rows / step; i++)
             NAME(reduce)(outs[i] + t, chunks * CHUNK, job->modulus);
+#endif
 }
 
 /* Fewer columns than a chunk: padded copies in, scratch out, then the columns that count. */
-static CODE void NAME(edge)(const NAME(job) *job, const REAL *const *ins, REAL *const *outs,
+static CODE void NAME(edge)(const NAME(job) *job, const STORED *const *ins, STORED *const *outs,
                             ptrdiff_t t, ptrdiff_t width, int mode)
 {
-    const ptrdiff_t step = job->is_complex ? 2 : 1;
+    const ptrdiff_t step = job->is_complex ? 2 : 1, n_out = job->real_rows / step;
+    const size_t bytes = (size_t)width * sizeof(STORED);
     for (ptrdiff_t j = 0; j < job->k; j++) {
         REAL *line = job->packed + j * CHUNK;
-        memcpy(line, ins[j] + t, (size_t)width * sizeof(REAL));
+        for (ptrdiff_t x = 0; x < width; x++)
+            line[x] = ins[j][t + x];
         memset(line + width, 0, (size_t)(CHUNK - width) * sizeof(REAL));
     }
+    if (mode == CDLA_ADD)
+        for (ptrdiff_t i = 0; i < n_out; i++) {
+            memset(job->edge_outs[i] + width, 0, CHUNK * sizeof(STORED) - bytes);
+            memcpy(job->edge_outs[i], outs[i] + t, bytes);
+        }
     for (int p = 0; p < job->panels; p++) {
         const ptrdiff_t start = NAME(panel_start)(job, p);
         const int rows = (int)(NAME(panel_start)(job, p + 1) - start);
         NAME(panel_packed)(rows, job->is_complex, job->k, ins, 0, job->packed,
-                           job->weights + start * job->k, job->edge_outs + start / step,
-                           CDLA_STORE);
+                           job->weights + start * job->k, job->edge_outs + start / step, mode);
     }
-    for (ptrdiff_t i = 0; i < job->real_rows / step; i++) {
-        REAL *q = outs[i] + t;
-        const REAL *line = job->edge_outs[i];
-        if (mode == CDLA_ADD)
-            for (ptrdiff_t x = 0; x < width; x++)
-                q[x] += line[x];
-        else
-            memcpy(q, line, (size_t)width * sizeof(REAL));
+    for (ptrdiff_t i = 0; i < n_out; i++) {
+        memcpy(outs[i] + t, job->edge_outs[i], bytes);
+#if !WIDE
         if (job->modulus > 0)
-            NAME(reduce)(q, width, job->modulus);
+            NAME(reduce)(outs[i] + t, width, job->modulus);
+#endif
     }
 }
 
 /* Columns before the first cache line that all outputs share, or -1 if they never line up. */
-static CODE ptrdiff_t NAME(head)(REAL *const *outs, ptrdiff_t n_out, int is_complex)
+static CODE ptrdiff_t NAME(head)(STORED *const *outs, ptrdiff_t n_out, int is_complex)
 {
     const uintptr_t offset = (uintptr_t)outs[0] % CDLA_LINE;
     for (ptrdiff_t i = 1; i < n_out; i++)
         if ((uintptr_t)outs[i] % CDLA_LINE != offset)
             return -1;
     const uintptr_t bytes = (CDLA_LINE - offset) % CDLA_LINE;
-    const uintptr_t unit = is_complex ? 2 * sizeof(REAL) : sizeof(REAL);
-    return bytes % unit ? -1 : (ptrdiff_t)(bytes / sizeof(REAL));
+    const uintptr_t unit = is_complex ? 2 * sizeof(STORED) : sizeof(STORED);
+    return bytes % unit ? -1 : (ptrdiff_t)(bytes / sizeof(STORED));
 }
 
 /* One row of n real columns of every block. */
-static CODE void NAME(combine_row)(const NAME(job) *job, const REAL *const *ins,
-                                   REAL *const *outs, ptrdiff_t n, int mode)
+static CODE void NAME(combine_row)(const NAME(job) *job, const STORED *const *ins,
+                                   STORED *const *outs, ptrdiff_t n, int mode)
 {
     const ptrdiff_t n_out = job->real_rows / (job->is_complex ? 2 : 1);
     ptrdiff_t t = 0;
@@ -315,7 +349,7 @@ static CODE int NAME(combine)(ptrdiff_t n_out, ptrdiff_t k, const double *W, int
     const ptrdiff_t panel_rows = is_complex ? PANEL_ROWS / 2 * 2 : PANEL_ROWS;
     job.panels = (int)((job.real_rows + panel_rows - 1) / panel_rows);
     /* Write about CDLA_RUN bytes of an output at a time, but keep the inputs near. */
-    job.tile = CDLA_RUN / (CHUNK * (ptrdiff_t)sizeof(REAL));
+    job.tile = CDLA_RUN / (CHUNK * (ptrdiff_t)sizeof(STORED));
     while (job.tile > 1 && job.tile * k * CHUNK * (ptrdiff_t)sizeof(REAL) > CDLA_TILE_BYTES)
         job.tile /= 2;
     if (job.tile < 1)
@@ -323,8 +357,8 @@ static CODE int NAME(combine)(ptrdiff_t n_out, ptrdiff_t k, const double *W, int
     size_t sizes[4] = {
         (size_t)(job.real_rows * k) * sizeof(REAL),
         (size_t)(job.tile * k * CHUNK) * sizeof(REAL),
-        (size_t)(n_out * CHUNK) * sizeof(REAL),
-        (size_t)n_out * sizeof(REAL *),
+        (size_t)(n_out * CHUNK) * sizeof(STORED),
+        (size_t)n_out * sizeof(STORED *),
     };
     size_t total = CDLA_LINE;
     for (int s = 0; s < 4; s++) {
@@ -337,13 +371,13 @@ static CODE int NAME(combine)(ptrdiff_t n_out, ptrdiff_t k, const double *W, int
     char *at = memory + (CDLA_LINE - (uintptr_t)memory % CDLA_LINE) % CDLA_LINE;
     job.weights = (REAL *)at;
     job.packed = (REAL *)(at += sizes[0]);
-    job.edge = (REAL *)(at += sizes[1]);
-    job.edge_outs = (REAL **)(at += sizes[2]);
+    job.edge = (STORED *)(at += sizes[1]);
+    job.edge_outs = (STORED **)(at += sizes[2]);
     for (ptrdiff_t i = 0; i < n_out; i++)
         job.edge_outs[i] = job.edge + i * CHUNK;
     NAME(pack_weights)(&job, W);
     for (ptrdiff_t row = 0; row < rows; row++) {
-        NAME(combine_row)(&job, (const REAL *const *)ins, (REAL *const *)outs, n, mode);
+        NAME(combine_row)(&job, (const STORED *const *)ins, (STORED *const *)outs, n, mode);
         for (ptrdiff_t j = 0; j < k; j++)
             ins[j] += in_strides[j];
         for (ptrdiff_t i = 0; i < n_out; i++)
@@ -355,6 +389,7 @@ static CODE int NAME(combine)(ptrdiff_t n_out, ptrdiff_t k, const double *W, int
     return 0;
 }
 
+#if !WIDE
 /* accs[r] += w[r] * block: the block is read once for up to four accumulators. */
 static inline CODE __attribute__((always_inline)) void NAME(fold_some)(
     const int some, const int is_complex, const double *w, const REAL *block, REAL *const *accs,
@@ -429,12 +464,16 @@ static CODE void NAME(stream_row)(const REAL *from, REAL *to, ptrdiff_t n)
     for (; t < n; t++)
         to[t] = from[t];
 }
+#endif /* !WIDE */
 
 #undef CDLA_CASE
 #undef CDLA_PANEL
 #undef LANES
 #undef CHUNK
 #undef REAL
+#undef STORED
+#undef STORED_BYTES
+#undef WIDE
 #undef VECTOR_BYTES
 #undef CHUNK_VECTORS
 #undef PANEL_ROWS

@@ -15,6 +15,15 @@ def combine(
     first: int,
     last: int,
 ) -> None: ...
+def combine_wide(
+    W: Array,
+    ins: list[Array],
+    outs: list[Array],
+    accumulate: bool,
+    isa: int,
+    first: int,
+    last: int,
+) -> None: ...
 def combine_mod(
     W: Array,
     ins: list[Array],

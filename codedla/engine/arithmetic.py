@@ -56,11 +56,16 @@ def combine(
     if not outputs or outputs[0].size == 0:
         return
     if outputs[0].dtype.kind not in "iu":
-        if wide or (inputs and inputs[0].dtype != outputs[0].dtype):
-            _combine_wide(weights, inputs, outputs, accumulate=accumulate)
+        if inputs and inputs[0].dtype != outputs[0].dtype:
+            _combine_mixed(weights, inputs, outputs, accumulate=accumulate, threads=threads)
         else:
             kernels.combine(
-                weights, list(inputs), list(outputs), accumulate=accumulate, threads=threads
+                weights,
+                list(inputs),
+                list(outputs),
+                accumulate=accumulate,
+                wide=wide,
+                threads=threads,
             )
         return
     whole = _integers(weights, outputs[0].dtype)
@@ -77,13 +82,19 @@ def accumulating(dtype: np.dtype) -> np.dtype:
     return _SINGLE.get(np.dtype(dtype), np.dtype(dtype))
 
 
-def _combine_wide(
-    weights: Array, inputs: Sequence[Array], outputs: Sequence[Array], *, accumulate: bool
+def _combine_mixed(
+    weights: Array,
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    *,
+    accumulate: bool,
+    threads: int = 1,
 ) -> None:
-    """Combine single-precision blocks with double-precision weights and sums, band by band.
+    """Combine blocks of which only some are in double precision, in double, band by band.
 
-    Four to six times slower than in single precision, which is why only decoding does it: there
-    weights are large and of either sign, and every rounding of a sum is amplified.
+    The copies make it four to six times slower than blocks of one precision. Only sums of replies
+    are kept in double precision: weights are large there and of either sign, and every rounding of
+    a sum is amplified.
     """
     rows, cols = outputs[0].shape
     wide = accumulating(outputs[0].dtype)
@@ -103,6 +114,7 @@ def _combine_wide(
             [scratch[:height] for scratch in ins],
             [scratch[:height] for scratch in outs],
             accumulate=accumulate,
+            threads=threads,
         )
         # What does not fit into single precision becomes Inf, as it would in its own arithmetic.
         with np.errstate(over="ignore"):
@@ -119,7 +131,7 @@ def fold(accumulators: Sequence[Array], weights: Array, block: Array) -> None:
             kernels.fold(list(accumulators), weights, block)
         else:
             column = np.asarray(weights)[:, None]
-            _combine_wide(column, [block], accumulators, accumulate=True)
+            _combine_mixed(column, [block], accumulators, accumulate=True)
         return
     for weight, out in zip(_integers(weights, block.dtype), accumulators, strict=True):
         out += weight * block
