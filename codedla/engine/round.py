@@ -213,7 +213,12 @@ class Pool(Protocol):
         """
         ...
 
-    def run_all(self, jobs: Iterable[Round], done: Callable[[int, Outcome], None]) -> None:
+    def run_all(
+        self,
+        jobs: Iterable[Round],
+        done: Callable[[int, Outcome], None],
+        window: int | None = None,
+    ) -> None:
         """Run rounds that do not need each other's results, several at a time where that helps.
 
         Parameters
@@ -226,6 +231,9 @@ class Pool(Protocol):
             ``done(index, outcome)`` is called, on the caller's thread, as soon as round ``index``
             (counted from 0 in the order of ``jobs``) is decoded: once for each, in any order. It
             may read the decoder's output and drop resident operands, but not run other rounds.
+        window : int, optional
+            Rounds that may be drawn and not yet decoded: whoever draws them has the memory of so
+            many at the most. By default as many as keep all workers busy, and some more.
 
         Raises
         ------

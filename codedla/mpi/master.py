@@ -85,7 +85,12 @@ class Master:
         self.run_all([job], lambda index, outcome: outcomes.append(outcome))
         return outcomes[0]
 
-    def run_all(self, jobs: Iterable[Round], done: Callable[[int, Outcome], None]) -> None:
+    def run_all(
+        self,
+        jobs: Iterable[Round],
+        done: Callable[[int, Outcome], None],
+        window: int | None = None,
+    ) -> None:
         """Run several rounds at a time; see :class:`codedla.engine.round.Pool`."""
         with self._consistent() as postponed:
             if self._closed:
@@ -107,6 +112,7 @@ class Master:
                 postponed=postponed,
                 deadline=self.deadline,
                 trace=self.trace,
+                window=window,
             )
             self.lines.listener = session
             try:

@@ -149,9 +149,14 @@ class MPIPool:
         """Run one round; see :class:`codedla.engine.round.Pool`."""
         return self._opened().run(job)
 
-    def run_all(self, jobs: Iterable[Round], done: Callable[[int, Outcome], None]) -> None:
+    def run_all(
+        self,
+        jobs: Iterable[Round],
+        done: Callable[[int, Outcome], None],
+        window: int | None = None,
+    ) -> None:
         """Run several rounds at a time; see :class:`codedla.engine.round.Pool`."""
-        self._opened().run_all(jobs, done)
+        self._opened().run_all(jobs, done, window)
 
     @property
     def trace(self) -> bool:

@@ -58,6 +58,8 @@ class Session:
         Seconds within which a worker must answer the order that it is at.
     trace : bool
         Whether rounds note what takes how long on which rank.
+    window : int, optional
+        Rounds that may be open at a time; see :class:`codedla.engine.schedule.Schedule`.
     """
 
     def __init__(
@@ -70,12 +72,13 @@ class Session:
         postponed: Postponed,
         deadline: float | None,
         trace: bool,
+        window: int | None = None,
     ) -> None:
         self._lines, self._links = lines, lines.links
         self._jobs, self._done = iter(jobs), done
         self._new_key, self._postponed, self._trace = new_key, postponed, trace
         self._watch = Watch(lines, deadline)
-        self._schedule = Schedule(len(lines.links), self._draw, ahead=AHEAD)
+        self._schedule = Schedule(len(lines.links), self._draw, ahead=AHEAD, window=window)
         self._rounds: dict[int, Running] = {}
         self._first: int | None = None
         self._wrong: dict[int, str] = {}

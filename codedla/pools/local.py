@@ -62,7 +62,12 @@ class LocalPool:
         """Run one round; see :class:`codedla.engine.round.Pool`."""
         raise NotImplementedError(f"{type(self).__name__} must say how it runs a round")
 
-    def run_all(self, jobs: Iterable[Round], done: Callable[[int, Outcome], None]) -> None:
+    def run_all(
+        self,
+        jobs: Iterable[Round],
+        done: Callable[[int, Outcome], None],
+        window: int | None = None,
+    ) -> None:
         """Run rounds one after the other; see :class:`codedla.engine.round.Pool`."""
         for index, job in enumerate(jobs):
             done(index, self.run(job))
