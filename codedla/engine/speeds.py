@@ -54,21 +54,28 @@ ASSUMED = Speeds(2e10, 4e9)
 
 def speeds_file() -> Path | None:
     """Return where measured figures are kept; None where they are not to be used."""
-    named = os.environ.get(_VARIABLE)
+    named, config, home = _settings()
     if named is not None:
         return Path(named) if named else None
-    base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(base).expanduser() / "codedla" / "speeds.json"
+    return Path(config or Path(home) / ".config") / "codedla" / "speeds.json"
 
 
 def speeds() -> Speeds:
     """Return the measured figures, as they were when this process first asked, or the assumed."""
-    path = speeds_file()
-    return ASSUMED if path is None else _known(path)
+    return _known(_settings())
+
+
+def _settings() -> tuple[str | None, str, str]:
+    """Return what the place of the file depends on; every product asks, so no path is made."""
+    env = os.environ
+    return env.get(_VARIABLE), env.get("XDG_CONFIG_HOME", ""), env.get("HOME", "")
 
 
 @lru_cache(maxsize=8)
-def _known(path: Path) -> Speeds:
+def _known(settings: tuple[str | None, str, str]) -> Speeds:
+    path = speeds_file()
+    if path is None:
+        return ASSUMED
     try:
         return load(path)
     except FileNotFoundError:
