@@ -29,11 +29,12 @@ FAMILIES = sorted(
     for nodes in get(name).node_choices or (None,)
 )
 
+PLAIN = ("uncoded", "speculative")
 # The others copy, peel or add up what suffices, and leave further replies alone.
 LEAST_NOISE = [
     (name, nodes)
     for name, nodes in FAMILIES
-    if get(name).decodable is Code.decodable and not get(name).approximate and name != "uncoded"
+    if get(name).decodable is Code.decodable and not get(name).approximate and name not in PLAIN
 ]
 
 
