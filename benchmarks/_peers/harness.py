@@ -79,9 +79,10 @@ def run(
     dict
         ``outcome``: "ok"; "missed", when the product was there before the fault; "wrong"; "died",
         without a result; "hangs", without a result within the bound; "no start".
-        ``seconds`` to the result and ``exit`` from the start of the command to its end (None:
-        not within the bound), the command's ``code``, relative ``error``, processes ``left``
-        behind by a command that ended, and the last words of one that failed.
+        ``seconds`` to the result, ``struck`` to the fault, and ``exit`` from the start of the
+        command to its end (None: not within the bound); the command's ``code``, the relative
+        ``error``, the processes ``left`` behind by a command that ended, and the last words of one
+        that failed.
     """
     with _folder(problem) as folder, _process(start, folder) as job:
         started = job.wait_for("started", START_LIMIT)
@@ -101,6 +102,7 @@ def run(
         row: dict[str, Any] = {
             "outcome": "ok",
             "seconds": finished["seconds"] if finished else None,
+            "struck": fault.struck - begun if fault is not None and fault.struck else None,
             "exit": job.seconds,
             "code": job.process.poll(),
             "error": None,

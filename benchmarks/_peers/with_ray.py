@@ -40,6 +40,7 @@ def main() -> None:
         object_store_memory=max(8 * operand, 1 << 28),
         log_to_driver=False,
         logging_level="warning",
+        _node_ip_address="127.0.0.1",
         _temp_dir=str(report.folder()),  # the path of a socket has 107 bytes at most,
     )
     pids = set(ray.get([pid_after.remote(0.5) for _ in range(report.WORKERS)]))
