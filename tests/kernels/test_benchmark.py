@@ -1,4 +1,4 @@
-"""The decoding benchmark runs, and its figures have the right shape and sense."""
+"""The kernels' benchmarks run, and their figures have the right shape and sense."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from codedla import kernels
+from tests.benchmark_runs import run_benchmark
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "decode.py"
 
@@ -33,3 +34,17 @@ def test_decode_benchmark(tmp_path):
     assert {row["weights"] for row in figures["types"]} == {"real", "complex"}
     assert figures["after_last_arrival"][1]["to_one_shot"]["systematic, progressive"] < 1
     assert "after the last arrival" in done.stdout
+
+
+def test_encode_benchmark(tmp_path):
+    text, figures = run_benchmark("encode.py", tmp_path, "--quick")
+    rows = {(row["cut"], row["threads"]): row for row in figures["encode"]}
+    assert set(rows) == {("rows", 1), ("columns", 1), ("rows", 2), ("columns", 2)}
+    for row in rows.values():
+        for ratios in row["to_limit"].values():
+            assert list(ratios) == ["one by one", "fresh", "again"]
+            assert all(ratio > 0 for ratio in ratios.values())
+    for row in figures["single"]:
+        # Rounded once: the error of a rounding, whatever the number of terms.
+        assert row["errors"]["double"] < 3e-8 < row["errors"]["single"]
+    assert "parity shares" in text
