@@ -28,12 +28,20 @@ from codedla.errors import CodedlaWarning, UsageError, VerificationFailed
 from codedla.linalg.operands import Checked
 from codedla.linalg.resident import resident_keys
 from codedla.linalg.spares import check_spares, make_spare_decoder
-from codedla.linalg.verify import ReplyCheck, unverifiable, verify_product, worthwhile
+from codedla.linalg.verify import (
+    ReplyCheck,
+    SharedCheck,
+    unverifiable,
+    verify_product,
+    worthwhile,
+)
 
 __all__ = [
     "Product",
+    "ProductRound",
     "check_options",
     "complete_report",
+    "empty_product",
     "new_report",
     "reply_dtype",
     "run_product",
@@ -68,6 +76,10 @@ class Product:
         Given when B's parts are resident.
     check : callable, optional
         A check of the replies that the caller has prepared.
+    shared : SharedCheck, optional
+        What the checks of several products with the same B have in common.
+    told : set of int, optional
+        Ranks of whose wrong answers the user was told already; None: tell after every round.
     """
 
     plan: Plan
@@ -77,6 +89,8 @@ class Product:
     keys_b: Sequence[int] = ()
     check: Check | None = None
     encoder_b: DenseEncoder | SparseEncoder | None = None
+    shared: SharedCheck | None = None
+    told: set[int] | None = None
 
     def keys_of(self, share: int) -> tuple[int, int]:
         """Return the resident ids of a share's parts of A and B; 0 for what is used once."""
@@ -128,74 +142,145 @@ def run_product(
     ------
     UsageError, NotDecodable, WorkerError, VerificationFailed
     """
-    plan = product.plan
-    check_options(plan, out, verify, progress)
+    check_options(product.plan, out, verify, progress)
     if timeout is not None:
         timeout = positive(timeout, "timeout")
-    for text in plan.warnings:
+    for text in product.plan.warnings:
         warnings.warn(text, CodedlaWarning, stacklevel=4)
-    report = new_report(plan)
-    rows, inner, cols = plan.shape
-    if rows == 0 or inner == 0 or cols == 0:
-        empty = np.zeros((rows, cols), plan.dtype) if out is None else out
-        empty[...] = 0
-        report.amplification, report.error_estimate = 1.0, 0.0
-        report.verified = "off" if verify == "auto" else verify
-        return empty, report
-    replies = reply_dtype(plan)
-    buffer = _result_buffer(plan, replies, _apart(out, a, b))
-    mode = _verification(verify, product, a, b)
-    checker = ReplyCheck(plan, a, b) if mode == "locate" else None
-    spares = None
-    if mode == "spares":
-        spares = make_spare_decoder(plan, buffer, replies, a, b)
-    decoder = make_decoder(plan.code, buffer, replies) if spares is None else spares
-    collector = Collector(
-        plan.code,
-        eps=machine_epsilon(plan.compute),
-        tolerance=plan.tolerance,
-        shares=plan.code.shares,
-        workers=range(product.pool.n_workers),
-        agree=None if spares is None else spares.agree,
-        speculate=plan.speculate,
-    )
-    passing: tuple[int, ...] = ()
-    if plan.code.load > 1 and not product.keys_b:
-        # Shares of one worker often have the same part of B: it is sent once.
-        passing = resident_keys(plan.code, product.pool)
-        product = replace(product, keys_b=passing)
-    job = Round(
-        shares=plan.code.shares,
-        operands=_operands(product, a, b, replies),
-        collector=collector,
-        decoder=decoder,
-        timeout=timeout,
-        progress=progress,
-        # A memory map is as large as memory or larger: there, nothing is kept in between.
-        borrowed=buffer is out and not isinstance(out, np.memmap),
-        check=product.check if checker is None else checker.check,
-        prepare=None if checker is None else checker.prepare,
-    )
-    code = plan.code
-    logger.info("plan: code %s, grid %s, needs %s", code.name, code.blocks, code.suffices)
+    if 0 in product.plan.shape:
+        return empty_product(product.plan, out, verify)
+    whole = ProductRound(product, a, b, out=out, verify=verify, timeout=timeout, progress=progress)
     try:
-        outcome = product.pool.run(job)
+        outcome = product.pool.run(whole.job)
     finally:
-        if passing:
-            product.pool.drop(sorted(set(passing)))
-    if spares is not None:
-        spares.judge(collector, outcome)
-    logger.info("decoded from ranks %s", [w + 1 for w in collector.responders])
-    if collector.waited_for_accuracy:
-        logger.info("waited for %d more to keep the tolerance", collector.waited_for_accuracy)
-    complete_report(report, plan, collector, outcome)
-    _judge(report, plan, collector, a, b, decoder.output, mode)
-    # Last, because ``out`` may overlap an operand, and then a check would read the product.
-    result = _settle(plan, decoder, out)
-    if product.check is not None:
-        report.verified = "locate"
-    tell_losses(report, outcome)
-    return result, report
+        whole.release()
+    return whole.complete(outcome)
+
+
+def empty_product(plan: Plan, out: Array | None, verify: str) -> tuple[Array, Report]:
+    """Return a product without rows, columns or terms, which nobody need compute."""
+    rows, _, cols = plan.shape
+    report = new_report(plan)
+    empty = np.zeros((rows, cols), plan.dtype) if out is None else out
+    empty[...] = 0
+    report.amplification, report.error_estimate = 1.0, 0.0
+    report.verified = "off" if verify == "auto" else verify
+    return empty, report
+
+
+class ProductRound:
+    """One round whose decoded blocks are a product, or a panel of one.
+
+    Parameters
+    ----------
+    product : Product
+    a, b : Checked
+        Not empty.
+    out, verify, timeout, progress
+        As in :func:`codedla.matmul`, and checked.
+    lent : bool
+        ``out`` is the caller's: what still arrives when the round is over must not end up there.
+        If it is not, nothing is copied, and :meth:`complete` may have to return other memory.
+
+    Attributes
+    ----------
+    job : Round
+        What a pool runs.
+
+    Raises
+    ------
+    UsageError, VerificationFailed
+        The operands cannot be checked as asked.
+    """
+
+    def __init__(
+        self,
+        product: Product,
+        a: Checked,
+        b: Checked,
+        *,
+        out: Array | None,
+        verify: str,
+        timeout: float | None,
+        progress: Progress | None,
+        lent: bool = True,
+    ) -> None:
+        plan = product.plan
+        self._plan, self._a, self._b, self._out, self._lent = plan, a, b, out, lent
+        self._pool, self._shared, self._told = product.pool, product.shared, product.told
+        self._checked_before = product.check is not None
+        replies = reply_dtype(plan)
+        buffer = _result_buffer(plan, replies, _apart(out, a, b))
+        self._target = buffer
+        self._mode = _verification(verify, product, a, b)
+        checker = None
+        if self._mode == "locate":
+            shared = product.shared
+            checker = ReplyCheck(plan, a, b) if shared is None else shared.of_replies(plan, a, b)
+        self._spares = None
+        if self._mode == "spares":
+            self._spares = make_spare_decoder(plan, buffer, replies, a, b)
+        decoder = make_decoder(plan.code, buffer, replies) if self._spares is None else self._spares
+        self._passing: tuple[int, ...] = ()
+        if plan.code.load > 1 and not product.keys_b:
+            # Shares of one worker often have the same part of B: it is sent once.
+            self._passing = resident_keys(plan.code, product.pool)
+            product = replace(product, keys_b=self._passing)
+        self.job = Round(
+            shares=plan.code.shares,
+            operands=_operands(product, a, b, replies),
+            collector=Collector(
+                plan.code,
+                eps=machine_epsilon(plan.compute),
+                tolerance=plan.tolerance,
+                shares=plan.code.shares,
+                workers=range(product.pool.n_workers),
+                agree=None if self._spares is None else self._spares.agree,
+                speculate=plan.speculate,
+            ),
+            decoder=decoder,
+            timeout=timeout,
+            progress=progress,
+            # A memory map is as large as memory or larger: there, nothing is kept in between.
+            borrowed=lent and buffer is out and not isinstance(out, np.memmap),
+            check=product.check if checker is None else checker.check,
+            prepare=None if checker is None else checker.prepare,
+        )
+        code = plan.code
+        logger.info("plan: code %s, grid %s, needs %s", code.name, code.blocks, code.suffices)
+
+    def release(self) -> None:
+        """Let the workers forget what was kept for this round only."""
+        if self._passing:
+            self._pool.drop(sorted(set(self._passing)))
+
+    def complete(self, outcome: Outcome) -> tuple[Array, Report]:
+        """Return the product, checked, and its report, once the round is decoded.
+
+        It is ``out``, unless that was not lent and a reply may go on arriving there.
+
+        Raises
+        ------
+        VerificationFailed
+            It does not pass the check.
+        """
+        plan, collector, decoder = self._plan, self.job.collector, self.job.decoder
+        report = new_report(plan)
+        if self._spares is not None:
+            self._spares.judge(collector, outcome)
+        logger.info("decoded from ranks %s", [w + 1 for w in collector.responders])
+        if collector.waited_for_accuracy:
+            logger.info("waited for %d more to keep the tolerance", collector.waited_for_accuracy)
+        complete_report(report, plan, collector, outcome)
+        a, b, mode = self._a, self._b, self._mode
+        _judge(report, plan, collector, a, b, decoder.output, mode, self._shared)
+        # Last, because ``out`` may overlap an operand, and then a check would read the product.
+        apart = not self._lent and self._target is self._out and decoder.output is not self._out
+        result = _settle(plan, decoder, None if apart else self._out)
+        if self._checked_before:
+            report.verified = "locate"
+        tell_losses(report, outcome, self._told)
+        return result, report
 
 
 def check_options(plan: Plan, out: Any, verify: str, progress: Progress | None) -> None:
@@ -322,13 +407,24 @@ def complete_report(report: Report, plan: Plan, collector: Collector, outcome: O
     report.events, report.spans, report.began = outcome.events, outcome.spans, outcome.began
 
 
-def tell_losses(report: Report, outcome: Outcome) -> None:
-    """Put every lost rank under the report's warnings; warn of those that are new."""
+def tell_losses(report: Report, outcome: Outcome, told: set[int] | None = None) -> None:
+    """Put every lost rank under the report's warnings; warn of those that are new.
+
+    Parameters
+    ----------
+    report : Report
+    outcome : Outcome
+        Of its round.
+    told : set of int, optional
+        Ranks of whose wrong answers was warned before; these are added.
+    """
+    before = set() if told is None else told
     for rank, reason in sorted(report.lost.items()):
         fate = "not used" if rank in report.wrong else "lost"
         text = f"rank {rank} was {fate} ({reason}); the product was completed all the same"
         report.warnings.append(text)
-        if rank - 1 in outcome.lost or rank in report.wrong:
+        if rank - 1 in outcome.lost or (rank in report.wrong and rank not in before):
+            before.add(rank)
             warnings.warn(text, CodedlaWarning, stacklevel=5)
 
 
@@ -362,6 +458,7 @@ def _judge(
     b: Checked,
     decoded: Array,
     verify: str,
+    shared: SharedCheck | None,
 ) -> None:
     """Estimate the error of the product and, on request, check it."""
     eps = machine_epsilon(plan.compute)
@@ -389,7 +486,7 @@ def _judge(
         # What an approximate code leaves out is no worker's fault.
         lost = plan.code.lost_bits if isinstance(plan.code, WrapCode) else 0
         alpha += inexact / eps
-        verify_product(a, b, decoded, alpha=alpha, eps=eps, lost_bits=lost)
+        verify_product(a, b, decoded, alpha=alpha, eps=eps, lost_bits=lost, shared=shared)
         report.verified = verify
 
 
