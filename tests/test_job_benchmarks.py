@@ -67,3 +67,14 @@ def test_peers(tmp_path):
     assert all(row["left"] == 0 for row in rows.values())
     assert "died" in text
     assert {path.name for path in tmp_path.iterdir()} == {"figures.json", "picture.png"}
+
+
+def test_fidelity(tmp_path):
+    text, figures = run("fidelity.py", tmp_path, "--size", "200", "--only", "3 ranks, uncoded")
+    (row,) = figures["rows"]
+    # Both are times of the same product; how close they are only a quiet machine can say.
+    assert row["measured"] > 0
+    assert row["simulated"] > 0
+    assert row["ratio"] == row["simulated"] / row["measured"]
+    assert figures["machines"][0]["source"] == "measured with 2 workers"
+    assert "simulated / measured" in text

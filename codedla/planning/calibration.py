@@ -27,6 +27,7 @@ from codedla.engine.facts import scan
 from codedla.engine.round import Operand, Pool, Round
 from codedla.engine.work import multiply
 from codedla.linalg.matmul import matmul
+from codedla.linalg.matvec import store
 from codedla.planning.machine import Machine
 
 __all__ = ["calibrate"]
@@ -96,27 +97,29 @@ def _with_messages(machine: Machine, pool: Pool, a: Array) -> Machine:
     def corner(matrix: Array) -> Array:
         return np.ones((1, 1))
 
-    def tiny() -> Any:
-        return matmul(
-            np.ones((workers, 2)), np.ones((2, 2)), pool=pool, code="uncoded", verify="off"
-        )
-
+    few = np.ones((workers, 2))
     alone = _seconds(lambda: work(a))
     # The first rounds open connections and load what workers need.
-    empty = _seconds(lambda: _round(pool, small, corner))
+    empty = _seconds(lambda: _round(pool, small, None))
+    called = _seconds(lambda: _round(pool, small, corner))
     loaded = _seconds(lambda: _round(pool, message, corner))
     worked = _seconds(lambda: _round(pool, a, work))
+    product = _seconds(lambda: matmul(few, few[:2], pool=pool, code="uncoded", verify="off"))
+    with store(few, pool=pool, code="uncoded") as stored:
+        resident = _seconds(lambda: stored.matvec(few[0]))
     # Of one message's bytes to every worker.
-    moving = max(loaded - empty, 1e-6) / message.nbytes
-    overhead = empty / (_EVENTS * workers)
-    setup = max(_seconds(tiny) - empty, 0.0)
+    moving = max(loaded - called, 1e-6) / message.nbytes
     machine = replace(
-        machine, overhead=overhead, setup=setup, source=f"measured with {workers} workers"
+        machine,
+        overhead=empty / (_EVENTS * workers),
+        setup=max(product - empty, 0.0),
+        setup_round=max(resident - empty, 0.0),
+        source=f"measured with {workers} workers",
     )
     if not machine.ranks_per_host:
         return replace(machine, bandwidth=workers / moving)
     # All copy, or compute, at the same time, each on its part of the cores.
-    together = max(worked - empty - moving * a.nbytes, 1e-6)
+    together = max(worked - called - moving * a.nbytes, 1e-6)
     cores = min(max(workers * alone / together, 1.0), float(workers))
     return replace(
         machine,
@@ -133,16 +136,18 @@ def _received(message: Array) -> Array:
     return target
 
 
-def _round(pool: Pool, matrix: Array, function: Callable[[Array], Array]) -> None:
-    """Send a matrix to every worker, have the function called there, wait for all replies."""
+def _round(pool: Pool, matrix: Array, function: Callable[[Array], Array] | None) -> None:
+    """Send a matrix to every worker, call the function there (or square it), take all replies."""
     code = Uncoded(pool.n_workers, Grid(pool.n_workers, 1, 1))
     out = np.empty((pool.n_workers, 1))
+    operand = Operand(0, lambda: matrix)
+    operands = (operand,) if function is not None else (operand, operand)
     job = Round(
         shares=code.shares,
-        operands=lambda share: (Operand(0, lambda: matrix),),
+        operands=lambda share: operands,
         collector=Collector(code, eps=0.0, tolerance=1.0, shares=code.shares),
         decoder=make_decoder(code, out, out.dtype),
-        work="call",
+        work="matmul" if function is None else "call",
         function=function,
     )
     pool.run(job)

@@ -13,6 +13,7 @@ from codedla.errors import UsageError
 __all__ = ["Machine"]
 
 SCHEMA = "codedla.machine/1"
+_MAY_BE_ZERO = ("overhead", "latency", "setup", "setup_round", "ranks_per_host")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Machine:
         Of the master's link, each way; infinite where all ranks share one memory.
     setup : float
         Seconds that a product takes on the master besides all that depends on sizes.
+    setup_round : float
+        The same of a product with resident shares.
     cores : float
         Cores of a host. Two that share their units count as fewer.
     ranks_per_host : int
@@ -61,6 +64,7 @@ class Machine:
     latency: float = 2e-6
     bandwidth: float = 12e9
     setup: float = 2e-3
+    setup_round: float = 1e-4
     cores: float = 1.0
     ranks_per_host: int = 0
     storage: float = 2e9
@@ -72,7 +76,7 @@ class Machine:
             value = getattr(self, field.name)
             if field.name == "source":
                 continue
-            free = field.name in ("overhead", "latency", "setup", "ranks_per_host")
+            free = field.name in _MAY_BE_ZERO
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or math.isnan(value) or value < 0 or (value == 0 and not free):
                 raise UsageError(

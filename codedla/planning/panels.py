@@ -53,8 +53,9 @@ def run(
     sleep = delays + (slow - 1.0) * workload.flops / machine.flops
     # The spare shares are made for panels in which they are needed, one in N / K.
     order = o + (workload.encoded / machine.encode).mean()
-    taken = o + workload.reply / machine.copy + workload.fold / machine.encode
-    own = needed * many * (order + taken)
+    taken = o + workload.reply / machine.copy
+    folding = workload.fold / machine.encode
+    own = needed * many * (order + taken + folding)
     wire = max(float(workload.sent.mean()), workload.reply) * needed * many / machine.bandwidth
     once = workload.resident / machine.copy
     rate = np.ones(len(delays))
@@ -71,7 +72,10 @@ def run(
                 busy = busy + np.where(np.isfinite(ends), np.minimum(own / ends, 1.0), 0.0)
             rate = 0.5 * (rate + np.minimum(1.0, machine.cores / np.maximum(busy, 1.0)))
     held = np.clip(ends[:, None] - begin, 0.0, None).sum(axis=1)
-    return ends + machine.latency + taken, np.where(np.isfinite(ends), held, 0.0)
+    # Only the last panel is still to be decoded then.
+    lost = min(code.tolerates, code.grid.outputs) if workload.fold else 0
+    last = (lost * (lost + 1.0) * workload.reply + workload.finish) / machine.encode
+    return ends + machine.latency + taken + last, np.where(np.isfinite(ends), held, 0.0)
 
 
 def counted(starts: Times, each: Times, most: int, needed: int) -> Times:

@@ -3,9 +3,9 @@ r"""How long a product takes: a model in the manner of LogGP, for many random ro
 One round goes like this. The master makes the shares one after the other and sends each as soon
 as it is made: encoding is the first stage of a pipe, its link (bandwidth ``1/G``) the second. A
 message costs the overhead ``o`` and arrives after the latency ``L``. A worker receives, computes,
-is late by its random delay and replies; replies queue up before the master, which receives and
-folds them one by one. When those that are there suffice, the others are cancelled and the master
-decodes.
+is late by its random delay and replies; replies queue up before the master, which receives them one
+by one and folds them while it waits for the next. When those that are there suffice, the others are
+cancelled and the master decodes.
 
 Two ways of sharing the cores of a host are modelled:
 
@@ -108,17 +108,16 @@ def simulate(
     if workload.panels > 1:
         found = panels.run(workload, machine, delays, slow, together=together)
     elif together and simple:
-        served, ordered, done = shared.run(workload, machine, delays, slow)
-        found = _ended(workload, decoding_times(workload.code, served), ordered, done)
+        found = _ended(workload, machine, *shared.run(workload, machine, delays, slow))
     else:
         plain = _tasks(workload, machine, slow)
         served, ordered, done = _apart(workload, machine, delays, plain)
         if again is not None:
             served, done = _executed_again(workload, machine, (served, ordered, done), plain, again)
-        found = _ended(workload, decoding_times(workload.code, served), ordered, done)
-    around = machine.setup + (workload.before + workload.after) / machine.scan
-    last = workload.finish / machine.encode
-    return Timings(found[0] + around + last, found[1], master_seconds(workload, machine))
+        found = _ended(workload, machine, served, ordered, done)
+    setup = machine.setup_round if workload.operation == "round" else machine.setup
+    around = setup + (workload.before + workload.after) / machine.scan
+    return Timings(found[0] + around, found[1], master_seconds(workload, machine))
 
 
 def master_seconds(workload: Workload, machine: Machine) -> float:
@@ -135,14 +134,36 @@ def master_seconds(workload: Workload, machine: Machine) -> float:
 
 def service(workload: Workload, machine: Machine) -> float:
     """Return the seconds in which the master takes one reply."""
-    received = machine.overhead + workload.reply / machine.copy + workload.fold / machine.encode
-    return max(received, workload.reply / machine.bandwidth)
+    return max(machine.overhead + workload.reply / machine.copy, workload.reply / machine.bandwidth)
 
 
-def _ended(workload: Workload, ends: Times, ordered: Times, done: Times) -> tuple[Times, Times]:
-    """Return the ends, and how long workers were held until then."""
-    held = np.minimum(done, ends[:, None]) - ordered
-    return ends, np.clip(np.where(np.isfinite(held), held, 0.0), 0.0, None).sum(axis=1)
+def _ended(
+    workload: Workload, machine: Machine, served: Times, ordered: Times, done: Times
+) -> tuple[Times, Times]:
+    """Return when rounds are decoded, and how long workers were held."""
+    enough = decoding_times(workload.code, served)
+    held = np.minimum(done, enough[:, None]) - ordered
+    held = np.clip(np.where(np.isfinite(held), held, 0.0), 0.0, None).sum(axis=1)
+    return enough + _decoding(workload, machine, served, enough), held
+
+
+def _decoding(workload: Workload, machine: Machine, served: Times, enough: Times) -> Times:
+    """Return what is left to do after the last needed reply, in seconds.
+
+    Of systematic codes: a combination for each of the ``e`` sums that stand in for a block, and
+    those folds for which there was no time before. Nothing if no sum was needed.
+    """
+    if not workload.code.systematic or not workload.fold:
+        return np.full(len(enough), workload.finish / machine.encode)
+    sums = (served[:, workload.spare] <= enough[:, None]).sum(axis=1)
+    replies = workload.code.threshold
+    folding = replies * workload.fold / machine.encode
+    made = float(workload.encoded.sum()) / machine.encode
+    orders = max(made, float(workload.sent.sum()) / machine.bandwidth)
+    idle = np.where(np.isfinite(enough), enough, 0.0) - orders
+    idle = idle - replies * service(workload, machine)
+    left = replies * workload.reply / machine.encode * np.clip(1.0 - idle / folding, 0.0, 1.0)
+    return np.where(sums > 0, sums * (sums + 1) * workload.reply / machine.encode + left, 0.0)
 
 
 def _tasks(workload: Workload, machine: Machine, slow: Times) -> Times:

@@ -52,7 +52,7 @@ class _Hosts:
         reading = workload.stored / machine.storage + workload.combined / machine.encode
         self.receiving = o + workload.sent / machine.copy + reading
         self.computing = workload.flops / machine.flops
-        self.taking = o + workload.reply / machine.copy + workload.fold / machine.encode
+        self.taking = o + workload.reply / machine.copy
         self.clock = np.zeros(rounds)
         self.phase = np.full((rounds, count), WAITING)
         # Seconds of a core that are left, or the time at which something happens by itself.

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from codedla.codes.base import Code
 from codedla.engine.ahead import MOST_TOGETHER
+from codedla.engine.decoder import FOLD_BATCH
 
 __all__ = ["Workload", "workload_of"]
 
@@ -35,14 +36,18 @@ class Workload:
         Of one share's task.
     reply : float
         Bytes of a reply.
+    spare : ndarray (shares,)
+        Whether the reply is no block of the product, but a sum.
     fold : float
-        Bytes that the master reads and writes for every reply while it waits.
+        Bytes that the master reads and writes for a reply while it waits for others, in
+        systematic codes.
     finish : float
-        Bytes that it reads and writes after the last needed reply.
+        Bytes that it reads and writes after the last needed reply, in other codes.
     before, after : float
         Bytes looked over before the first share is made, and when the product is complete.
     whole : float
         Bytes of both operands of a task, for a worker that holds neither.
+    operation : {"product", "round"}
     panels : int
         Rounds that the product is cut into.
     resident : float
@@ -56,11 +61,13 @@ class Workload:
     combined: NDArray[np.float64]
     flops: float
     reply: float
+    spare: NDArray[np.bool_]
     fold: float
     finish: float
     before: float
     after: float
     whole: float = 0.0
+    operation: str = "product"
     panels: int = 1
     resident: float = 0.0
 
@@ -118,14 +125,12 @@ def workload_of(
     complex_factor = 4.0 if dtype.kind == "c" else 1.0
     by_workers = encoding == "workers"
     outputs = grid.outputs
-    coded = _coded(code)
-    spare = max(len(terms_a) - outputs, 0) if code.systematic else 0
-    # A reply is read, and every sum over replies of the spare ones read and written.
-    fold = (1.0 + 2.0 * spare) * reply if coded and code.systematic else 0.0
-    lost = min(code.tolerates, outputs)
-    late = 0.0 if not coded else (code.threshold * reply + outputs * reply / (u * v))
-    if coded and code.systematic:
-        late = lost * (lost + 1.0) * reply
+    spare = (terms_a > 1) | (terms_b > 1)
+    # Several replies are folded at a time: each is read, and the sums are read and written once.
+    fold = (1.0 + 2.0 * float(spare.sum()) / FOLD_BATCH) * reply if spare.any() else 0.0
+    late = (
+        0.0 if code.systematic or not spare.any() else (code.threshold + outputs / (u * v)) * reply
+    )
     return Workload(
         code=code,
         encoded=first if by_workers else made,
@@ -134,11 +139,15 @@ def workload_of(
         combined=alone if by_workers else first,
         flops=2.0 * u * q * v * height * depth * width * complex_factor,
         reply=reply,
-        fold=fold,
+        spare=spare,
+        fold=fold if code.systematic else 0.0,
         finish=late,
-        before=(0.0 if once else shape[0] * inner * size) + inner * cols * size,
+        before=0.0
+        if by_workers
+        else (0.0 if once else shape[0] * inner * size) + inner * cols * size,
         after=shape[0] * cols * size,
         whole=share_a + share_b,
+        operation=operation,
         panels=panels,
         resident=share_b if apart else 0.0,
     )
@@ -156,13 +165,6 @@ def _made(terms: NDArray[np.float64], rows: int, block: float) -> NDArray[np.flo
         batch = coded[first : first + together]
         bytes_touched[batch[0]] = (terms[batch].max() + rows * len(batch)) * block
     return bytes_touched
-
-
-def _coded(code: Code) -> bool:
-    """Tell whether any reply is more than a plain block."""
-    if code.name in ("uncoded", "replication"):
-        return False
-    return len(code.shares) > code.grid.outputs if code.systematic else True
 
 
 def _terms(code: Code) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

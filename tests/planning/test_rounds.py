@@ -62,12 +62,14 @@ def test_shares_of_an_mds_code():
     block = 8 * 250 * 1000
     # Four blocks are read, and one is written for each of two spare shares; B is sent as it is.
     assert work.encoded.tolist() == [0.0] * 4 + [6.0 * block, 0.0]
-    # A reply is read, and two sums of the spare replies are read and written.
-    assert work.fold == 5 * work.reply
+    # Of four replies at a time, all are read and the two sums read and written once.
+    assert work.fold == (4 + 2 * 2) / 4 * work.reply
+    assert work.spare.tolist() == [False] * 4 + [True] * 2
     resident = workload_of(code, (1000, 1000, 1), FLOAT, operation="round")
     assert resident.sent.tolist() == [8.0 * 1000] * 6
     assert resident.encoded.tolist() == [0.0] * 6
     by_workers = workload_of(code, (1000, 1000, 100), FLOAT, encoding="workers")
+    assert by_workers.before == 0.0  # the master never has the operands
     assert by_workers.sent.tolist() == by_workers.encoded.tolist() == [0.0] * 6
     assert by_workers.combined.tolist() == [0.0] * 4 + [5.0 * block] * 2
     assert by_workers.stored.tolist() == [block + 8e5] * 4 + [4 * block + 8e5] * 2
