@@ -16,7 +16,14 @@ from codedla.errors import UsageError
 if TYPE_CHECKING:
     from codedla.codes.base import Code
 
-__all__ = ["check_grid", "check_losses", "checked_nodes", "fewest_workers", "grids"]
+__all__ = [
+    "check_grid",
+    "check_losses",
+    "checked_nodes",
+    "fewest_workers",
+    "grids",
+    "most_tolerated",
+]
 
 _DIMENSIONS = {"m": "rows of A", "p": "inner dimension", "n": "columns of B"}
 
@@ -25,6 +32,16 @@ def grids(family: type[Code], n_workers: int, tolerate: int) -> list[Grid]:
     """Return the grids on which any ``tolerate`` of ``n_workers`` workers may be lost."""
     possible = _possible_grids(family, n_workers)
     return [grid for grid in possible if family.survives(n_workers, grid) >= tolerate]
+
+
+def most_tolerated(family: type[Code], n_workers: int, wanted: int) -> int:
+    """Return how many losses the family survives on its best grid, up to ``wanted``."""
+    best = 0
+    for grid in _possible_grids(family, n_workers):
+        best = max(best, family.survives(n_workers, grid))
+        if best >= wanted:
+            return wanted  # on the first grid, as a rule: there are thousands of others
+    return best
 
 
 def fewest_workers(family: type[Code], grid: Grid) -> int:

@@ -23,6 +23,7 @@ from codedla.codes import registry
 from codedla.codes.base import Code
 from codedla.codes.cache import Recent
 from codedla.codes.exact import ExactCode, WrapCode
+from codedla.codes.limits import most_tolerated
 from codedla.codes.peeling import PeelingCode
 from codedla.engine.cost import Cost, in_bytes, predict
 from codedla.engine.grids import grids_to_try, named_grid
@@ -361,8 +362,8 @@ def _tolerate_by(request: Request, family: type[Code]) -> int:
     """Return the losses to tolerate: the user's number, or the default as far as ``family`` can."""
     if request.tolerate is not None:
         return request.tolerate
-    usual = default_tolerate(request.n_workers)
-    return next((s for s in range(usual, 0, -1) if family.grids(request.n_workers, s)), 0)
+    n_workers = request.n_workers
+    return most_tolerated(family, n_workers, default_tolerate(n_workers))
 
 
 def _named(request: Request) -> Choice:

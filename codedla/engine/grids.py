@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from codedla.blocks import Grid
 from codedla.codes.base import Code
-from codedla.engine.speeds import speeds
+from codedla.engine.speeds import Speeds, speeds
 from codedla.errors import UsageError
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def named_grid(request: Request, family: type[Code]) -> Grid:
         raise UsageError(
             f"code {family.name!r} has no grid of {count} blocks; give blocks as MxN or MxPxN"
         )
-    return min(shapes, key=lambda grid: _seconds(request, grid))
+    rate = speeds()
+    return min(shapes, key=lambda grid: _seconds(request, grid, rate))
 
 
 def grids_to_try(request: Request, family: type[Code], tolerate: int) -> Iterator[Grid]:
@@ -46,8 +47,10 @@ def grids_to_try(request: Request, family: type[Code], tolerate: int) -> Iterato
     allowed = family.grids(request.n_workers, tolerate)
     limits = (max(rows, 1), max(inner, 1), max(cols, 1))
     fitting = [grid for grid in allowed if _fits(grid, limits)]
+    rate = speeds()
     yield from sorted(
-        fitting or allowed, key=lambda grid: (_too_large(request, grid), _seconds(request, grid))
+        fitting or allowed,
+        key=lambda grid: (_too_large(request, grid), _seconds(request, grid, rate)),
     )
 
 
@@ -76,7 +79,7 @@ def _factorings(count: int) -> Iterator[Grid]:
     yield Grid(1, count, 1)
 
 
-def _seconds(request: Request, grid: Grid) -> float:
+def _seconds(request: Request, grid: Grid, rate: Speeds) -> float:
     """Model the round: one worker's flops, and all bytes through the master."""
     m, inner, n = request.shape
     flops = (
@@ -86,7 +89,6 @@ def _seconds(request: Request, grid: Grid) -> float:
     share_b = inner * n / (grid.p * grid.n) * request.density[1]
     reply = m * n / (grid.m * grid.n)
     entries = request.n_workers * (share_a + share_b + reply)
-    rate = speeds()
     seconds = flops / rate.flops + entries * request.itemsize / rate.bandwidth
     # Among equals prefer the squarer grid: shares of both operands stay small.
     return seconds * (1.0 + 1e-6 * abs(math.log(grid.m / grid.n)))
