@@ -25,7 +25,7 @@ class Ahead:
     Parameters
     ----------
     encoder : DenseEncoder or SparseEncoder
-        It remembers what was given out, also for the next rounds with resident shares.
+        It keeps what is ready, and remembers what was given out, for all rounds with its shares.
     shares : sequence of int
         Those that are coded, in the order in which they will be asked for.
     weights : callable
@@ -43,7 +43,6 @@ class Ahead:
     ) -> None:
         self._encoder, self._shares = encoder, shares
         self._weights, self._across = weights, across
-        self._ready: dict[bytes, Any] = {}
 
     def take(self, share: int) -> Any:
         """Return a share, and forget it here: its memory is free once it has been sent.
@@ -52,19 +51,19 @@ class Ahead:
         """
         weights = self._weights(share)
         name = weights.tobytes()
-        if name not in self._ready:
+        if name not in self._encoder.ready:
             batch = {name: weights, **self._others(weights)}
             made = self._encoder.coded_together(list(batch.values()), self._across(weights))
-            self._ready.update(zip(batch, made, strict=True))
+            self._encoder.ready.update(zip(batch, made, strict=True))
         self._encoder.given.add(name)
-        return self._ready.pop(name)
+        return self._encoder.ready.pop(name)
 
     def _others(self, first: NDArray[Any]) -> dict[bytes, NDArray[Any]]:
         """Return the weights of those to be made together with one that was not there."""
         found: dict[bytes, NDArray[Any]] = {}
         # A sparse matrix is not read faster for several shares at once.
         room = MOST_TOGETHER // len(first) - 1 if isinstance(self._encoder, DenseEncoder) else 0
-        away = self._ready.keys() | self._encoder.given | {first.tobytes()}
+        away = self._encoder.ready.keys() | self._encoder.given | {first.tobytes()}
         for share in self._shares:
             if len(found) >= room:
                 break

@@ -122,16 +122,16 @@ def _combine_mixed(
                 block[top : top + height] = scratch[:height]
 
 
-def fold(accumulators: Sequence[Array], weights: Array, block: Array) -> None:
+def fold(accumulators: Sequence[Array], weights: Array, block: Array, *, threads: int = 1) -> None:
     """Add ``weights[r] * block`` to every accumulator, in one pass over ``block``."""
     if not accumulators or block.size == 0:
         return
     if block.dtype.kind not in "iu":
         if block.dtype == accumulators[0].dtype:
-            kernels.fold(list(accumulators), weights, block)
+            kernels.fold(list(accumulators), weights, block, threads=threads)
         else:
             column = np.asarray(weights)[:, None]
-            _combine_mixed(column, [block], accumulators, accumulate=True)
+            _combine_mixed(column, [block], accumulators, accumulate=True, threads=threads)
         return
     for weight, out in zip(_integers(weights, block.dtype), accumulators, strict=True):
         out += weight * block

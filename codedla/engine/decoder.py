@@ -47,7 +47,14 @@ class Decoder(ABC):
         Where the product goes; rows contiguous or not.
     dtype : numpy.dtype
         dtype of the replies (complex for a complex code, even when ``output`` is real).
+
+    Attributes
+    ----------
+    threads : int
+        Threads that combine blocks; the product is the same to the last bit whatever their number.
     """
+
+    threads = 1
 
     def __init__(self, code: Code, output: Array, dtype: np.dtype) -> None:
         self.code, self.output, self.dtype = code, output, dtype
@@ -131,7 +138,7 @@ class Decoder(ABC):
         accumulate: bool = False,
     ) -> None:
         """Write ``outputs (+)= weights @ sources``; other than in floats for exact codes."""
-        _combine_into(weights, sources, outputs, accumulate=accumulate)
+        _combine_into(weights, sources, outputs, accumulate=accumulate, threads=self.threads)
 
 
 class SystematicDecoder(Decoder):
@@ -292,7 +299,9 @@ class StreamingDecoder(Decoder):
         if not self._backlog:
             return False
         share = self._backlog.pop()
-        arithmetic.fold(self._accumulators, self._weights[share], self.target(share))
+        arithmetic.fold(
+            self._accumulators, self._weights[share], self.target(share), threads=self.threads
+        )
         self._spare.append(self._targets.pop(share))
         self._folded.add(share)
         return True
@@ -329,7 +338,12 @@ def make_decoder(code: Code, output: Array, dtype: np.dtype) -> Decoder:
 
 
 def _combine_into(
-    weights: Array, sources: Sequence[Array], outputs: Sequence[Array], *, accumulate: bool = False
+    weights: Array,
+    sources: Sequence[Array],
+    outputs: Sequence[Array],
+    *,
+    accumulate: bool = False,
+    threads: int = 1,
 ) -> None:
     """Combine, also from complex replies into a real output (the imaginary parts cancel)."""
     if not outputs or outputs[0].size == 0:
@@ -337,11 +351,13 @@ def _combine_into(
     same = outputs[0].dtype.kind == sources[0].dtype.kind
     if same and outputs[0].strides[1] == outputs[0].itemsize:
         wide = arithmetic.accumulating(sources[0].dtype) != sources[0].dtype
-        arithmetic.combine(weights, sources, outputs, accumulate=accumulate, wide=wide)
+        arithmetic.combine(
+            weights, sources, outputs, accumulate=accumulate, wide=wide, threads=threads
+        )
         return
     rows, cols = outputs[0].shape
     for row, out in zip(weights, outputs, strict=True):
         whole = arithmetic.empty((rows, cols), sources[0].dtype)
-        arithmetic.combine(row[None, :], sources, [whole])
+        arithmetic.combine(row[None, :], sources, [whole], threads=threads)
         part = whole if out.dtype.kind == whole.dtype.kind else whole.real
         out[...] = out + part if accumulate else part

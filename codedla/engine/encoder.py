@@ -45,12 +45,15 @@ class DenseEncoder:
         Threads that encode; shares are the same to the last bit whatever their number.
     given : set of bytes
         Weights of the shares that were handed out already.
+    ready : dict
+        By their weights, shares that were made and not asked for yet.
     """
 
     threads = 1
 
     def __init__(self, matrix: Array, rows: Split, cols: Split, dtype: np.dtype) -> None:
         self.given: set[bytes] = set()
+        self.ready: dict[bytes, Any] = {}
         # Real operands of a complex code are cast once, not once per share.
         matrix = np.asarray(matrix, dtype=dtype)
         # Fortran order is encoded as the transposed matrix, so that kernels see contiguous rows.
@@ -159,6 +162,7 @@ class SparseEncoder:
     threads : int
         As of :class:`DenseEncoder`; not used.
     given : set of bytes
+    ready : dict
     """
 
     threads = 1
@@ -166,6 +170,7 @@ class SparseEncoder:
     def __init__(self, matrix: Any, rows: Split, cols: Split, dtype: np.dtype) -> None:
         self.rows, self.cols, self.dtype = rows, cols, dtype
         self.given: set[bytes] = set()
+        self.ready: dict[bytes, Any] = {}
         # Column slices are cheap in CSC, row slices in CSR.
         whole = matrix.tocsr() if cols.parts == 1 else matrix.tocsc()
         self.matrix = canonical(whole).astype(dtype)

@@ -69,7 +69,12 @@ class ModularDecoder(Decoder):
     ) -> None:
         field = self.code.galois
         kernels.combine_mod(
-            field.balanced(weights), sources, outputs, field.p, accumulate=accumulate
+            field.balanced(weights),
+            sources,
+            outputs,
+            field.p,
+            accumulate=accumulate,
+            threads=self.threads,
         )
 
 

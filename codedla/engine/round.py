@@ -200,6 +200,10 @@ class Pool(Protocol):
     """Whether rounds note what takes how long on which rank."""
     overhead: float
     """Seconds that the job takes besides its products: what costs little is seen against them."""
+    streams: bool
+    """Whether rounds that are run together overlap, so that large products gain by panels."""
+    threads: int
+    """Threads of each rank, the master's encoding and decoding among them."""
 
     def run(self, job: Round) -> Outcome:
         """Run one round until its collector says finish.

@@ -221,6 +221,7 @@ class ProductRound:
         if self._mode == "spares":
             self._spares = make_spare_decoder(plan, buffer, replies, a, b)
         decoder = make_decoder(plan.code, buffer, replies) if self._spares is None else self._spares
+        decoder.threads = product.pool.threads
         self._passing: tuple[int, ...] = ()
         if plan.code.load > 1 and not product.keys_b:
             # Shares of one worker often have the same part of B: it is sent once.
@@ -350,6 +351,7 @@ def _operands(
     coded = [share for share in code.shares if code.plain_block(share) is None]
     ahead_a = Ahead(encoder_a, coded, code.rows_a, lambda rows: len(rows) // code.stack[0])
     ahead_b = Ahead(encoder_b, coded, code.rows_b, lambda rows: code.stack[2])
+    encoder_a.threads = encoder_b.threads = product.pool.threads
 
     def operands(share: int) -> tuple[Operand, Operand]:
         block = code.plain_block(share)

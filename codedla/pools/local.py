@@ -32,10 +32,14 @@ class LocalPool:
         Whether rounds note what takes how long on which rank.
     overhead : float
         Seconds that the job takes besides its products; ``verify="auto"`` sees checks against it.
+    threads : int
+        Threads that encode and decode; results are the same to the last bit.
     """
 
     trace = False
     overhead = 0.0
+    streams = False
+    threads = 1
 
     def __init__(self, n_workers: int, faults: Iterable[Fault] = ()) -> None:
         self.n_workers = n_workers = whole_number(n_workers, "a pool's number of workers", least=1)

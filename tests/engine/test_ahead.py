@@ -83,8 +83,13 @@ def test_resident_shares_are_not_made_again_for_others():
     first.take(0)
     first.take(1)
     # In the next round of a stored matrix only the two that were late are missing.
-    counting.ahead().take(3)
-    assert counting.calls == [4, 2]
+    second = counting.ahead()
+    second.take(3)
+    second.take(2)
+    assert counting.calls == [4]
+    # A third may hold one that was lost.
+    counting.ahead().take(1)
+    assert counting.calls == [4, 1]
 
 
 def test_equal_shares_of_several_workers_count_once():
