@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Completion", "Parity"]
+__all__ = ["Completion", "Parity", "least_noise"]
 
 # float64 or complex128, whichever the generator has.
 Matrix = NDArray[Any]
@@ -196,11 +196,20 @@ class Completion:
         return not np.linalg.cond(self._factors[1], 1) < _ILL_CONDITIONED
 
     @cached_property
+    def _inverse(self) -> Matrix:
+        """The left inverse ``R^-1 Q^H`` of the whole generator (K', N)."""
+        q, r = self._factors
+        size = r.shape[0]
+        inverse: Matrix = np.linalg.solve(r, q[:, :size].conj().T)
+        if self._ill_conditioned:
+            return inverse
+        return inverse + (np.eye(size) - inverse @ self.generator) @ inverse
+
+    @cached_property
     def _split(self) -> tuple[Matrix, Matrix]:
         """The left inverse ``wanted R^-1 Q^H`` (outputs, N) and the checks ``Z`` (N, N - K')."""
         q, r = self._factors
-        size = r.shape[0]
-        return self.wanted @ np.linalg.solve(r, q[:, :size].conj().T), q[:, size:]
+        return self.wanted @ self._inverse, q[:, r.shape[0] :]
 
     @cached_property
     def _gram(self) -> Matrix:
@@ -234,8 +243,27 @@ class Completion:
                 square = missing.shape[0] == missing.shape[1]
                 filler = np.linalg.inv(missing) if square else np.linalg.pinv(missing)
                 _require_exact(filler @ missing, np.eye(len(lost)))
-                scaled = scaled - left[:, lost] @ (filler @ known)
+                filler = self._corrected(filler @ known, lost, survivors)
+                scaled = scaled - left[:, lost] @ filler
+                if size <= _REFINED:
+                    inverse = self._inverse[:, survivors] - self._inverse[:, lost] @ filler
+                    rows = self.generator[survivors]
+                    scaled = _refine(scaled, rows, self.wanted, inverse)
         return scaled / self.scale[survivors]
+
+    def _corrected(self, filler: Matrix, lost: Indices, survivors: Indices) -> Matrix:
+        """Return what fills in the lost replies, ``y_M = -filler y_S``, corrected.
+
+        Where the checks of the lost rows are almost dependent, the filler solves them with an error
+        that grows with their condition, far beyond what the size of the weights explains. What it
+        leaves over, ``G_M + filler G_S``, is computed to rounding and taken off by the left inverse
+        that the filler completes. That costs as much as the filler itself.
+        """
+        for _ in range(2):
+            rest = self.generator[lost] + filler @ self.generator[survivors]
+            step = rest @ self._inverse[:, survivors]
+            filler = filler - step + (rest @ self._inverse[:, lost]) @ filler
+        return filler
 
     def noise(self, survivors: Indices) -> float:
         """Return the squared noise summed over the outputs; of any survivors, without weights."""
@@ -286,10 +314,30 @@ class Completion:
         return np.where(np.isfinite(total), np.maximum(total, 0.0), np.inf)
 
 
+def least_noise(rows: Matrix, wanted: Matrix) -> Matrix:
+    """Return the smallest weights with ``weights @ rows == wanted``, for few rows of equal noise.
+
+    Parameters
+    ----------
+    rows : ndarray (S, K')
+    wanted : ndarray (outputs, K')
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        The rows do not span what is wanted in double precision.
+    """
+    inverse = np.linalg.pinv(rows)
+    weights = _refine(wanted @ inverse, rows, wanted, inverse)
+    _require_exact(weights @ rows, wanted)
+    return weights
+
+
 def _refine(weights: Matrix, rows: Matrix, wanted: Matrix, inverse: Matrix) -> Matrix:
     """Correct weights by residuals in long double: full accuracy while any digit was right.
 
-    Without it the weights of equispaced points carry errors beyond what their size predicts.
+    Without it the weights carry errors beyond what their size predicts: those of equispaced points,
+    and wherever a few functionals of the unknowns are better determined than all of them.
     """
     wide = np.clongdouble if np.iscomplexobj(rows) else np.longdouble
     exact = rows.astype(wide)

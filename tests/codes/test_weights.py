@@ -225,3 +225,23 @@ def test_a_thousand_workers(name: str, nodes: str | None, shape: tuple[int, int,
 def test_error_estimate_formula() -> None:
     assert error_estimate(0.0, 1e-16, 3.0) == 3e-16
     assert error_estimate(1e6, 1e-16, 2.0) == pytest.approx(2e-10)
+
+
+@pytest.mark.parametrize(
+    ("name", "nodes", "workers", "grid", "lost"),
+    [
+        ("matdot", "equispaced", 14, Grid(1, 6, 1), (0, 3, 6)),
+        ("systematic-matdot", "chebyshev", 14, Grid(1, 6, 1), (2, 5, 11)),
+        ("random-khatri-rao", None, 29, Grid(5, 1, 5), (0, 1, 2)),
+        ("polynomial", "chebyshev-powers", 12, Grid(3, 1, 3), (0, 5, 10)),
+    ],
+    ids=str,
+)
+def test_weights_are_as_exact_as_their_size_explains(name, nodes, workers, grid, lost) -> None:
+    """What they leave over is below the rounding of the replies that they multiply."""
+    code = get(name)(workers, grid, nodes=nodes)
+    survivors = code.shares_without(lost)
+    rows = code.generator[list(survivors)].astype(np.longdouble)
+    left = np.linalg.norm((code.weights(survivors) @ rows - code.wanted).astype(float))
+    noise = code.amplification(survivors) * math.sqrt(grid.outputs * grid.p)
+    assert left <= np.finfo(float).eps * noise

@@ -38,6 +38,7 @@ from codedla import nodes as points
 from codedla.blocks import Grid
 from codedla.codes.base import Code
 from codedla.codes.registry import register
+from codedla.codes.solve import least_noise
 
 __all__ = ["SystematicMatDot"]
 
@@ -120,10 +121,8 @@ class SystematicMatDot(Code):
         # The one functional is far better conditioned than the interpolation of all unknowns:
         # solve for it alone, with the weights of least noise.
         noise = self.norms[list(survivors)]
-        scaled, _, rank, _ = np.linalg.lstsq((rows / noise[:, None]).T, self.wanted[0], rcond=None)
-        if rank < self.wanted.size:
-            raise np.linalg.LinAlgError("the decoding system is singular in double precision")
-        found: NDArray[Any] = (scaled / noise)[None, :]
+        scaled = least_noise(rows / noise[:, None], self.wanted)
+        found: NDArray[Any] = scaled / noise
         return found
 
     @property
