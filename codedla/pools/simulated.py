@@ -87,6 +87,8 @@ class SimulatedPool(LocalPool):
     def round_times(self, code: Code, rounds: int) -> NDArray[np.float64]:
         """Draw when each of many rounds would finish, without computing anything.
 
+        Of codes alone: shares are not computed twice, nor again when they are lost.
+
         Parameters
         ----------
         code : Code
