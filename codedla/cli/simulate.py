@@ -135,15 +135,16 @@ def _calibrate(args: argparse.Namespace) -> int:
 
 def _join(args: argparse.Namespace) -> int:
     from codedla.mpi.program import run as run_program
+    from codedla.mpi.world import only_host
 
     def master(pool: Any) -> int:
         from codedla.planning.calibration import calibrate
 
         try:
             _check_file(args.calibrate, args)
-            hosts = {link.host for link in pool.master.links} if hasattr(pool, "master") else {""}
-            ranks = pool.n_workers + 1
-            _keep(calibrate(pool, ranks_per_host=ranks if len(hosts) == 1 else 0), args)
+            # Ranks of several hosts are taken to have a core each.
+            ranks = pool.n_workers + 1 if only_host() else 0
+            _keep(calibrate(pool, ranks_per_host=ranks), args)
         except Exception as error:
             return fail(error)
         return 0

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from codedla.cli.main import main
+from codedla.mpi.launch import find_launcher, run_job
 from codedla.planning import Machine
 
 BASE = ["simulate", "--shape", "4000x4000x400", "--rounds", "30"]
@@ -112,6 +113,18 @@ def test_this_machine_is_measured(capsys):
     assert Machine.load("m.json").flops > 1e8
     assert main(["simulate", "--calibrate", "m.json"]) == 2
     assert "must not exist yet" in capsys.readouterr().err
+
+
+@pytest.mark.jobs
+@pytest.mark.skipif(find_launcher() is None, reason="no MPI launcher (mpirun) was found")
+def test_messages_of_real_ranks_are_measured():
+    argv = [sys.executable, "-m", "codedla", "simulate", "--calibrate", "m.json"]
+    done = run_job(argv, 3, timeout=100, capture=True)
+    assert done.code == 0, done.stderr
+    machine = Machine.load("m.json")
+    assert machine.ranks_per_host == 3
+    assert machine.source == "measured with 2 workers"
+    assert 0 < machine.overhead < 1
 
 
 def test_operands_that_do_not_fit(capsys):
