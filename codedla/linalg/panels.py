@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,18 +22,24 @@ from codedla.codes.exact import ModularCode
 from codedla.engine.arguments import positive
 from codedla.engine.encoder import make_encoder
 from codedla.engine.facts import together
-from codedla.engine.memory import Budget, panel_memory, too_small
+from codedla.engine.memory import OPEN_ROUNDS, Budget, panel_memory, too_small
 from codedla.engine.plan import Plan
 from codedla.engine.report import Report
-from codedla.engine.round import Pool, Progress
+from codedla.engine.round import Outcome, Pool, Progress, Round
 from codedla.engine.speeds import speeds
+from codedla.errors import CodedlaWarning
 from codedla.linalg.exact import runner
 from codedla.linalg.merge import merge_reports
 from codedla.linalg.operands import Checked, plan_product
-from codedla.linalg.product import Product, reply_dtype
+from codedla.linalg.product import (
+    Product,
+    ProductRound,
+    check_options,
+    reply_dtype,
+)
 from codedla.linalg.resident import resident_keys
-from codedla.linalg.sources import Range, Source, as_source, survey
-from codedla.linalg.verify import worthwhile
+from codedla.linalg.sources import MemorySource, Range, Source, as_source, survey
+from codedla.linalg.verify import SharedCheck, worthwhile
 
 __all__ = ["PANEL_SECONDS", "Panel", "Panels", "automatic_rows", "fit_panels", "merge_reports"]
 
@@ -203,6 +210,31 @@ class Panels:
         self.plan = self._planned(a, b, operation=operation, **options)
         self._cheap = worthwhile(self.plan, a, b, pool.overhead)
 
+    @classmethod
+    def of_plan(
+        cls, plan: Plan, a: Checked, b: Checked, pool: Pool, ranges: Sequence[Range]
+    ) -> Panels:
+        """Cut a product of operands in memory, which is planned already, into ranges of rows.
+
+        Parameters
+        ----------
+        plan : Plan
+            Of the whole product.
+        a, b : Checked
+        pool : Pool
+        ranges : sequence of (int, int)
+        """
+        panels = cls.__new__(cls)
+        panels.pool = pool
+        panels._a, panels._b = MemorySource(a.matrix), MemorySource(b.matrix)
+        cols = (0, b.shape[1])
+        panels.panels = [(rows, cols) for rows in ranges]
+        panels._facts_a = dict(zip(ranges, survey(panels._a, ranges, 0), strict=True))
+        panels._facts_b = {cols: b.facts}
+        panels.plan = replace(plan, shape=(max(map(_length, ranges)), *plan.shape[1:]))
+        panels._cheap = worthwhile(plan, a, b, pool.overhead)
+        return panels
+
     def _planned(
         self, a: Checked, b: Checked, *, memory: float | None = None, **options: Any
     ) -> Plan:
@@ -246,6 +278,7 @@ class Panels:
         verify: str = "auto",
         timeout: float | None = None,
         progress: Progress | None = None,
+        lent: bool = True,
     ) -> None:
         """Compute the panels.
 
@@ -258,47 +291,106 @@ class Panels:
             Receives the panels; what is in none of them is left alone.
         verify, timeout, progress
             As in :func:`codedla.matmul`, ``timeout`` and ``progress`` for all panels together.
+        lent : bool
+            ``out`` is the caller's. If it is not, replies arrive where they belong, and the block
+            may be new memory when one stopped half-way.
         """
-        end = None if timeout is None else time.monotonic() + positive(timeout, "timeout")
         if verify == "auto":
             # Once for all, also for a low last panel.
             verify = "locate" if self._cheap else "off"
-        target = out[:, None] if out is not None and out.ndim == 1 else out
-        tally = _Tally(progress, len(self.panels))
-        first = True
+        run = _Run(
+            done,
+            out=out[:, None] if out is not None and out.ndim == 1 else out,
+            verify=verify,
+            end=None if timeout is None else time.monotonic() + positive(timeout, "timeout"),
+            tally=_Tally(progress, len(self.panels)),
+            lent=lent,
+        )
+        texts, told = self.plan.warnings, set[int]()  # what is said once
         for cols, panels in _by_columns(self.panels):
             b = Checked(self._b.read((0, self._b.shape[0]), cols), self._facts_b[cols])
-            _, inner, _ = self.plan.shape
             plan = replace(
                 self.plan,
-                shape=(self.plan.shape[0], inner, cols[1] - cols[0]),
+                shape=(*self.plan.shape[:2], _length(cols)),
                 density=(self.plan.density[0], _density(b)),
+                warnings=texts,
             )
-            product = self._product(plan, b)
+            product = replace(self._product(plan, b), told=told)
             try:
-                for rows in panels:
-                    a = Checked(self._a.read(rows, (0, inner)), self._facts_a[rows])
-                    panel = replace(
-                        plan,
-                        shape=(rows[1] - rows[0], *plan.shape[1:]),
-                        density=(_density(a), plan.density[1]),
-                        # Said once, before the first.
-                        warnings=plan.warnings if first else (),
-                    )
-                    first = False
-                    block, report = runner(panel)(
-                        replace(product, plan=panel),
-                        a,
-                        b,
-                        out=None if target is None else _part(target, rows, cols),
-                        verify=verify,
-                        timeout=None if end is None else max(end - time.monotonic(), 1e-3),
-                        progress=tally.of_next(),
-                    )
-                    del a
-                    done((rows, cols), report, block)
+                if 0 in plan.shape or isinstance(plan.code, ModularCode):
+                    self._one_by_one(run, product, b, panels, cols)
+                else:
+                    self._together(run, product, b, panels, cols)
             finally:
                 self.pool.drop(sorted(set(product.keys_b)))
+            texts = ()
+
+    def _together(
+        self, run: _Run, product: Product, b: Checked, panels: Sequence[Range], cols: Range
+    ) -> None:
+        """Compute panels of the same columns, a few at a time."""
+        for text in product.plan.warnings:
+            warnings.warn(text, CodedlaWarning, stacklevel=4)
+        under_way: dict[int, tuple[Range, ProductRound]] = {}
+
+        def jobs() -> Iterator[Round]:
+            for index, rows in enumerate(panels):
+                a, panel, out = self._begin(run, product, rows, cols, first=index == 0)
+                check_options(panel.plan, out, run.verify, None)
+                whole = ProductRound(
+                    panel,
+                    a,
+                    b,
+                    out=out,
+                    verify=run.verify,
+                    timeout=run.left(),
+                    progress=run.tally.of_next(),
+                    lent=run.lent,
+                )
+                under_way[index] = rows, whole
+                yield whole.job
+                del a, panel, out, whole
+
+        def complete(index: int, outcome: Outcome) -> None:
+            rows, whole = under_way.pop(index)
+            block, report = whole.complete(outcome)
+            run.done((rows, cols), report, block)
+
+        # Of operands in memory, more panels under way are no more memory.
+        window = None if self._a.in_memory else OPEN_ROUNDS
+        self.pool.run_all(jobs(), complete, window)
+
+    def _one_by_one(
+        self, run: _Run, product: Product, b: Checked, panels: Sequence[Range], cols: Range
+    ) -> None:
+        """Compute panels that are several rounds each, or none."""
+        for index, rows in enumerate(panels):
+            a, panel, out = self._begin(run, product, rows, cols, first=index == 0)
+            block, report = runner(panel.plan)(
+                panel,
+                a,
+                b,
+                out=out,
+                verify=run.verify,
+                timeout=run.left(),
+                progress=run.tally.of_next(),
+            )
+            run.done((rows, cols), report, block)
+
+    def _begin(
+        self, run: _Run, product: Product, rows: Range, cols: Range, *, first: bool
+    ) -> tuple[Checked, Product, NDArray[Any] | None]:
+        """Read the rows of A that a panel needs; return them, its product and its part of out."""
+        plan = product.plan
+        a = Checked(self._a.read(rows, (0, plan.shape[1])), self._facts_a[rows])
+        panel = replace(
+            plan,
+            shape=(_length(rows), *plan.shape[1:]),
+            density=(_density(a), plan.density[1]),
+            warnings=plan.warnings if first else (),
+        )
+        out = None if run.out is None else _part(run.out, rows, cols)
+        return a, replace(product, plan=panel), out
 
     def _product(self, plan: Plan, b: Checked) -> Product:
         """Return what all panels of the same columns have in common."""
@@ -312,7 +404,25 @@ class Panels:
             self.pool,
             keys_b=resident_keys(plan.code, self.pool),
             encoder_b=make_encoder(b.matrix, *splits, reply_dtype(plan)),
+            shared=SharedCheck(together(self._facts_a.values())),
         )
+
+
+@dataclass
+class _Run:
+    """What was asked of one run of the panels."""
+
+    done: Done
+    out: NDArray[Any] | None
+    verify: str
+    end: float | None
+    tally: _Tally
+    lent: bool
+
+    def left(self) -> float | None:
+        """Seconds that are left, on this machine's clock."""
+        # Without any left, a round ends with the error that says so.
+        return None if self.end is None else max(self.end - time.monotonic(), 1e-9)
 
 
 class _Tally:
