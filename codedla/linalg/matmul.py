@@ -11,6 +11,7 @@ from codedla.engine.round import Pool, Progress
 from codedla.linalg.exact import runner
 from codedla.linalg.operands import as_operand, plan_product
 from codedla.linalg.product import Product
+from codedla.linalg.stream import panel_rows, run_streamed
 
 __all__ = ["matmul"]
 
@@ -120,7 +121,14 @@ def matmul(
         memory=memory,
         speculate=speculate,
     )
-    product, report = runner(plan)(
-        Product(plan, pool), a, b, out=out, verify=verify, timeout=timeout, progress=progress
-    )
-    return (product, report) if return_report else product
+    product = Product(plan, pool)
+    rows = panel_rows(product, verify)
+    if rows < plan.shape[0]:
+        result, report = run_streamed(
+            product, a, b, rows, out=out, verify=verify, timeout=timeout, progress=progress
+        )
+    else:
+        result, report = runner(plan)(
+            product, a, b, out=out, verify=verify, timeout=timeout, progress=progress
+        )
+    return (result, report) if return_report else result

@@ -62,6 +62,9 @@ class MPIPool:
         Whether rounds note what takes how long on which rank; set it on rank 0.
     overhead : float
         Seconds that the job takes besides its products; ``verify="auto"`` sees checks against it.
+    streams : bool
+        Whether large products are cut into panels of which several are under way at once; may be
+        switched off.
     clean : bool
         After the end: whether every rank left in order, so that ``MPI_Finalize`` is safe.
     forget_files : bool
@@ -95,6 +98,7 @@ class MPIPool:
         self.clean = True
         self.forget_files = False
         self.overhead = 0.0
+        self.streams = True
         self._comm = comm
         self._workers = frozenset(world.ranks_in_world(comm)[1:])
         self._channels: tuple[Any, Any] | None = None
