@@ -104,7 +104,7 @@ def test_a_slow_worker_has_a_fifth_of_the_time():
     finally:
         worker.kill()
         worker.wait()
-    assert 0.05 < share < 0.35
+    assert 0.02 < share < 0.35
 
 
 def cpu_seconds(pid):
@@ -129,7 +129,10 @@ def test_paused_and_frozen():
 
 
 def state(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:  # ended meanwhile
+        return ""
 
 
 def test_ratios_are_of_the_same_turn():

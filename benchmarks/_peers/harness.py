@@ -120,7 +120,7 @@ def run(
                 row["outcome"] = "wrong"
             elif late:
                 row["outcome"] = "missed"
-        if row["outcome"] != "ok":
+        if row["outcome"] in ("died", "no start"):
             row["said"] = job.last_words()
         return row
 
