@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codedla.cli.messages import fail, say
+from codedla.cli.messages import fail, say, warn
 from codedla.cli.options import add_json, add_threads, count, positive_number
 from codedla.errors import CodedlaError, UsageError
 from codedla.mpi.launch import run_job, scratch_folder, thread_environment, world_from_env
@@ -314,6 +314,7 @@ def _tell(args: argparse.Namespace, figures: Figures, repeats: int) -> None:
 
 
 def _save(figures: Figures) -> None:
+    from codedla.cli.verdict import doubt
     from codedla.engine.speeds import Speeds, save, speeds_file
 
     path = speeds_file()
@@ -330,3 +331,5 @@ def _save(figures: Figures) -> None:
     }
     save(path, Speeds(flops, figures.bandwidth), about)
     say(f"the measured speeds are in {path}; codedla plan reckons with them")
+    if doubt(figures):
+        warn(f"they may be far off. {doubt(figures)}")

@@ -19,7 +19,7 @@ def draw_bench(figures: Figures) -> bytes:
     figure = Figure(figsize=(8, 1.2 + 0.7 * len(cases)), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    slow = f"rank {figures.slow_rank} {figures.factor:g} times slower"
+    slow = f"rank {figures.slow_rank} made {figures.factor:g} times slower"
     for shift, name, colour in ((-0.2, "healthy", "#3b75af"), (0.2, slow, "#e1812c")):
         times = [case.healthy if shift < 0 else case.slow for case in cases]
         bars = axes.barh(

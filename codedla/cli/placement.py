@@ -140,7 +140,7 @@ def _on_host(host: str, ranks: Sequence[Rank]) -> Iterator[Trouble]:
     # The ranks themselves may have been running for a while.
     if load > ranks[0]["present"] + len(ranks):
         yield Trouble(
-            f"{host} is busy with other work: a load of {load:.0f} on "
+            f"host {host} is busy with other work: a load of {load:.0f} on "
             f"{_count(ranks[0]['present'], 'core')}",
             "ask for whole nodes (sbatch --exclusive), or measure again later",
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from codedla.cli.placement import oversubscribed, troubles
 
-__all__ = ["SCHEMA", "Case", "Figures", "slow_ranks", "table", "verdict"]
+__all__ = ["SCHEMA", "Case", "Figures", "doubt", "slow_ranks", "table", "verdict"]
 
 SCHEMA = "codedla.bench/1"
 SLOWER = 1.2
@@ -165,7 +165,7 @@ def table(figures: Figures) -> str:
 
 def verdict(figures: Figures) -> list[str]:
     """Return what the figures mean, in sentences."""
-    said = [_cost(figures), _benefit(figures), _advice(figures), _alone(figures), _doubt(figures)]
+    said = [_cost(figures), _benefit(figures), _advice(figures), _alone(figures), doubt(figures)]
     slow = slow_ranks(figures.flops)
     if slow:
         usual = statistics.median(figures.flops.values())
@@ -250,8 +250,8 @@ def _alone(figures: Figures) -> str:
     return f"Uncoded is {alone / best:.2g} times as fast as NumPy on the master alone; {moved}."
 
 
-def _doubt(figures: Figures) -> str:
-    """Whether the figures are worth anything."""
+def doubt(figures: Figures) -> str:
+    """Return why the figures are worth little, or an empty string."""
     runs = sorted(figures.cases[0].healthy)
     if len(runs) < 3:
         many = "A single turn says" if len(runs) == 1 else f"{len(runs)} turns say"

@@ -71,7 +71,7 @@ CASES = {
     ),
     "other work": (
         [rank(r, [r], load=40.0) for r in range(5)],
-        [("node1 is busy with other work: a load of 40 on 16 cores", "--exclusive")],
+        [("host node1 is busy with other work: a load of 40 on 16 cores", "--exclusive")],
     ),
     "old kernel": (
         [rank(r, [r], kernel="Prescott") for r in range(3)],
