@@ -12,8 +12,11 @@ from typing import Any
 from numpy.typing import NDArray
 
 from codedla.engine.encoder import DenseEncoder, SparseEncoder
+from codedla.engine.recipe import RecipeEncoder
 
-__all__ = ["MOST_TOGETHER", "Ahead"]
+__all__ = ["MOST_TOGETHER", "Ahead", "Encoder"]
+
+Encoder = DenseEncoder | SparseEncoder | RecipeEncoder
 
 MOST_TOGETHER = 8
 """Combinations written in one pass: as many as the kernels hold in registers."""
@@ -24,7 +27,7 @@ class Ahead:
 
     Parameters
     ----------
-    encoder : DenseEncoder or SparseEncoder
+    encoder : Encoder
         It keeps what is ready, and remembers what was given out, for all rounds with its shares.
     shares : sequence of int
         Those that are coded, in the order in which they will be asked for.
@@ -36,7 +39,7 @@ class Ahead:
 
     def __init__(
         self,
-        encoder: DenseEncoder | SparseEncoder,
+        encoder: Encoder,
         shares: Sequence[int],
         weights: Callable[[int], NDArray[Any]],
         across: Callable[[NDArray[Any]], int],
@@ -61,7 +64,7 @@ class Ahead:
     def _others(self, first: NDArray[Any]) -> dict[bytes, NDArray[Any]]:
         """Return the weights of those to be made together with one that was not there."""
         found: dict[bytes, NDArray[Any]] = {}
-        # A sparse matrix is not read faster for several shares at once.
+        # Sparse matrices and files are not read faster for several shares at once.
         room = MOST_TOGETHER // len(first) - 1 if isinstance(self._encoder, DenseEncoder) else 0
         away = self._encoder.ready.keys() | self._encoder.given | {first.tobytes()}
         for share in self._shares:

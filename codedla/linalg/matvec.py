@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from codedla.blocks import Split
+from codedla.engine.ahead import Encoder
 from codedla.engine.encoder import make_encoder
 from codedla.engine.facts import Facts
 from codedla.engine.plan import Plan
@@ -16,6 +17,7 @@ from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
 from codedla.errors import PoolClosed, UsageError
 from codedla.linalg.exact import runner
+from codedla.linalg.from_files import check_encode, mapped, recipe_encoder
 from codedla.linalg.operands import Checked, as_array, as_operand, combinable, plan_product
 from codedla.linalg.product import Product, run_product
 from codedla.linalg.stored_check import StoredCheck
@@ -35,6 +37,7 @@ def matvec(
     tolerance: float | None = None,
     memory: float | None = None,
     speculate: bool = False,
+    encode: str = "master",
     out: NDArray[Any] | None = None,
     verify: str = "auto",
     return_report: bool = False,
@@ -54,6 +57,8 @@ def matvec(
         Receives the product.
     pool, code, blocks, tolerate, nodes, tolerance, memory, speculate
         As in :func:`codedla.matmul`.
+    encode : {"master", "workers"}
+        Who encodes A, as in :func:`codedla.matmul`; the vector is sent by the master.
     verify, return_report, timeout, progress
         As in :func:`codedla.matmul`.
 
@@ -68,7 +73,8 @@ def matvec(
     UsageError, NotDecodable, WorkerError, VerificationFailed
         As in :func:`codedla.matmul`.
     """
-    a = as_operand(A, "A")
+    verify = check_encode(encode, verify)
+    a = as_operand(mapped(A, "A") if encode == "workers" else A, "A")
     vector, b = _as_columns(x)
     plan = plan_product(
         a,
@@ -84,8 +90,11 @@ def matvec(
         speculate=speculate,
     )
     target = _column_of(out, plan) if out is not None and vector else out
+    product = Product(plan, pool)
+    if encode == "workers":
+        product.encoder_a = recipe_encoder(a, "A", plan, *_cuts(plan))
     y, report = runner(plan)(
-        Product(plan, pool), a, b, out=target, verify=verify, timeout=timeout, progress=progress
+        product, a, b, out=target, verify=verify, timeout=timeout, progress=progress
     )
     result = out if out is not None else y[:, 0] if vector else y
     return (result, report) if return_report else result
@@ -102,6 +111,7 @@ def store(
     tolerance: float | None = None,
     memory: float | None = None,
     speculate: bool = False,
+    encode: str = "master",
     verify: str = "off",
 ) -> CodedMatrix:
     """Encode a matrix once and keep its shares on the workers.
@@ -113,6 +123,8 @@ def store(
         share when it is free again.
     pool, code, blocks, tolerate, nodes, tolerance, memory, speculate
         As in :func:`codedla.matmul`. Who computes a late share is sent it, and keeps it.
+    encode : {"master", "workers"}
+        As in :func:`codedla.matmul`.
     verify : {"off", "locate"}
         "locate": check every reply of every product, in time linear in the vectors, and go on
         without workers that answer wrongly. The matrix is read once more for it, here.
@@ -127,7 +139,8 @@ def store(
         As in :func:`codedla.matmul`; integer matrices must be cast to float, and one with NaN or
         Inf cannot be verified.
     """
-    a = as_operand(A, "A")
+    check_encode(encode, verify)
+    a = as_operand(mapped(A, "A") if encode == "workers" else A, "A")
     if verify not in ("off", "locate"):
         raise UsageError(
             f"verify of a stored matrix must be 'off' or 'locate'; got {verify!r}; choose one"
@@ -158,7 +171,8 @@ def store(
             f"a stored matrix is multiplied by vectors, which are not cut; got blocks {plan.grid}; "
             "use blocks=(m, 1)"
         )
-    return CodedMatrix(a, plan, pool, StoredCheck(plan, a) if verify == "locate" else None)
+    check = StoredCheck(plan, a) if verify == "locate" else None
+    return CodedMatrix(a, plan, pool, check, encode=encode)
 
 
 class CodedMatrix:
@@ -174,6 +188,8 @@ class CodedMatrix:
     pool : Pool
     check : StoredCheck, optional
         Given when replies are to be checked.
+    encode : str
+        Who encodes the matrix, "master" or "workers".
 
     Attributes
     ----------
@@ -186,7 +202,13 @@ class CodedMatrix:
     """
 
     def __init__(
-        self, a: Checked, plan: Plan, pool: Pool, check: StoredCheck | None = None
+        self,
+        a: Checked,
+        plan: Plan,
+        pool: Pool,
+        check: StoredCheck | None = None,
+        *,
+        encode: str = "master",
     ) -> None:
         rows, inner, _ = plan.shape
         self.plan = plan
@@ -196,9 +218,11 @@ class CodedMatrix:
         self._a, self._pool, self._check = a, pool, check
         # A key of its own for every share: after a loss another worker may hold it.
         self._keys = [pool.new_key() for _ in range(plan.code.n_shares)]
-        self._encoder = make_encoder(
-            a.matrix, Split(rows, plan.grid.m), Split(inner, plan.grid.p), plan.compute
-        )
+        self._encoder: Encoder
+        if encode == "workers":
+            self._encoder = recipe_encoder(a, "A", plan, *_cuts(plan))
+        else:
+            self._encoder = make_encoder(a.matrix, *_cuts(plan), plan.compute)
         self._closed = False
 
     def matvec(self, x: ArrayLike, *, timeout: float | None = None) -> NDArray[Any]:
@@ -258,6 +282,12 @@ class CodedMatrix:
         if cols == b.shape[1] and dtype == self.plan.dtype:
             return self.plan
         return replace(self.plan, shape=(rows, inner, b.shape[1]), dtype=dtype, warnings=())
+
+
+def _cuts(plan: Plan) -> tuple[Split, Split]:
+    """Return how the rows and the columns of A are cut."""
+    rows, inner, _ = plan.shape
+    return Split(rows, plan.grid.m), Split(inner, plan.grid.p)
 
 
 def _column_of(out: NDArray[Any], plan: Plan) -> NDArray[Any]:

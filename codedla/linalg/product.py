@@ -15,11 +15,11 @@ from codedla.blocks import Split
 from codedla.codes import error_estimate
 from codedla.codes.exact import WrapCode
 from codedla.engine import arithmetic
-from codedla.engine.ahead import Ahead
+from codedla.engine.ahead import Ahead, Encoder
 from codedla.engine.arguments import check_choice, check_progress, positive
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import Decoder, make_decoder
-from codedla.engine.encoder import DenseEncoder, SparseEncoder, make_encoder
+from codedla.engine.encoder import make_encoder
 from codedla.engine.facts import scan
 from codedla.engine.plan import Plan, compute_dtype, machine_epsilon
 from codedla.engine.report import Report
@@ -68,12 +68,12 @@ class Product:
     pool : Pool
     keys_a : sequence of int
         Resident id of A's part of each share; empty when they are used once.
-    encoder_a : DenseEncoder or SparseEncoder, optional
-        Given when A's parts are resident.
+    encoder_a : Encoder, optional
+        Given when A's parts are resident, or made by the workers.
     keys_b : sequence of int
         Resident id of B's part of each share; empty when they are used once.
-    encoder_b : DenseEncoder or SparseEncoder, optional
-        Given when B's parts are resident.
+    encoder_b : Encoder, optional
+        Given when B's parts are resident, or made by the workers.
     check : callable, optional
         A check of the replies that the caller has prepared.
     shared : SharedCheck, optional
@@ -85,10 +85,10 @@ class Product:
     plan: Plan
     pool: Pool
     keys_a: Sequence[int] = ()
-    encoder_a: DenseEncoder | SparseEncoder | None = None
+    encoder_a: Encoder | None = None
     keys_b: Sequence[int] = ()
     check: Check | None = None
-    encoder_b: DenseEncoder | SparseEncoder | None = None
+    encoder_b: Encoder | None = None
     shared: SharedCheck | None = None
     told: set[int] | None = None
 
@@ -97,7 +97,7 @@ class Product:
         key_a = self.keys_a[share] if self.keys_a else 0
         return key_a, self.keys_b[share] if self.keys_b else 0
 
-    def encoder_of_a(self, matrix: Any) -> DenseEncoder | SparseEncoder:
+    def encoder_of_a(self, matrix: Any) -> Encoder:
         """Return the encoder of A, cut as the plan says."""
         if self.encoder_a is None:
             m, inner, _ = self.plan.shape
@@ -105,7 +105,7 @@ class Product:
             return make_encoder(matrix, Split(m, grid.m), Split(inner, grid.p), self.plan.compute)
         return self.encoder_a
 
-    def encoder_of_b(self, matrix: Any, dtype: np.dtype) -> DenseEncoder | SparseEncoder:
+    def encoder_of_b(self, matrix: Any, dtype: np.dtype) -> Encoder:
         """Return the encoder of B, cut as the plan says."""
         if self.encoder_b is not None:
             return self.encoder_b

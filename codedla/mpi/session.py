@@ -268,13 +268,14 @@ class Session:
         self._free(link, given)
 
     def error(self, link: Link, given: Given, details: dict[str, Any]) -> None:
-        """Go on without a rank that has no memory; end a round whose task raised."""
+        """Go on without a rank that lacks memory or a file; end a round whose task raised."""
         running = self._rounds.get(given.task.key)
         if running is not None and running.open:
             collector = running.job.collector
-            if details["memory"]:
-                # A matter of the rank's memory, not of the program: another may do better.
-                note = link.located("out of memory")
+            mine = "out of memory" if details["memory"] else details["unreadable"]
+            if mine:
+                # A matter of the rank, not of the program: another may do better.
+                note = link.located(mine)
                 operands = running.job.operands(given.task.share)
                 link.holds.difference_update(operand.key for operand in operands)
                 running.note(link.worker, "lost", note)

@@ -20,6 +20,8 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from codedla.engine.recipe import Recipe
+
 __all__ = [
     "HEADER",
     "INLINE",
@@ -98,6 +100,7 @@ class Container(IntEnum):
     ROWS = 1
     COLUMNS = 2
     CSR = 3
+    RECIPE = 4
 
 
 class Message:
@@ -232,6 +235,8 @@ class Answer:
 
 def prepare(matrix: Any) -> tuple[Container, list[NDArray[Any]]]:
     """Return how a matrix travels and the arrays that make it up, without copying."""
+    if isinstance(matrix, Recipe):
+        return Container.RECIPE, [matrix.pack()]
     if not isinstance(matrix, np.ndarray):
         return Container.CSR, [matrix.data, matrix.indices, matrix.indptr]
     if runs_of_rows(matrix):
@@ -265,8 +270,9 @@ def describe(words: NDArray[np.int64], position: int, key: int, matrix: Any) -> 
         return []
     container, arrays = prepare(matrix)
     index = _CODES[arrays[1].dtype] if container is Container.CSR else 0
-    count = arrays[0].size if container is Container.CSR else 0
-    words[at : at + 7] = key, container, _CODES[arrays[0].dtype], *matrix.shape, count, index
+    count = arrays[0].size if container in (Container.CSR, Container.RECIPE) else 0
+    shape = (1, count) if container is Container.RECIPE else matrix.shape
+    words[at : at + 7] = key, container, _CODES[arrays[0].dtype], *shape, count, index
     return arrays
 
 
@@ -308,12 +314,22 @@ class Incoming:
                 ((self.count,), self.index_dtype),
                 ((self.shape[0] + 1,), self.index_dtype),
             ]
+        if self.container is Container.RECIPE:
+            return [((self.count,), self.dtype)]
         shape = self.shape[::-1] if self.container is Container.COLUMNS else self.shape
         return [(shape, self.dtype)]
 
 
 def restore(incoming: Incoming, arrays: Sequence[NDArray[Any]]) -> Any:
-    """Build the matrix from its received arrays."""
+    """Build the matrix from its received arrays.
+
+    Raises
+    ------
+    Unreadable
+        It is to be made from a file that this rank cannot read.
+    """
+    if incoming.container is Container.RECIPE:
+        return Recipe.unpack(arrays[0]).make()
     if incoming.container is Container.CSR:
         import scipy.sparse as sp
 

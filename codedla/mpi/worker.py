@@ -31,6 +31,7 @@ from typing import Any, NoReturn
 import numpy as np
 from mpi4py import MPI
 
+from codedla.engine.recipe import Unreadable
 from codedla.engine.stragglers import Fault, FaultPlan
 from codedla.engine.work import by_number
 from codedla.mpi import world
@@ -383,5 +384,10 @@ def _describe_error(error: BaseException) -> bytes:
         said = "<its text could not be made>"
     message = f"{type(error).__name__}: {said}"
     return pickle.dumps(
-        {"message": message, "traceback": text, "memory": isinstance(error, MemoryError)}
+        {
+            "message": message,
+            "traceback": text,
+            "memory": isinstance(error, MemoryError),
+            "unreadable": said if isinstance(error, Unreadable) else "",
+        }
     )

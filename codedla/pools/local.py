@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from codedla.engine.arguments import whole_number
 from codedla.engine.collector import Instruction
+from codedla.engine.recipe import evaluate
 from codedla.engine.round import Event, Operand, Outcome, Round, Span
 from codedla.engine.stragglers import Fault, FaultPlan, check_ranks
 from codedla.errors import PoolClosed, WorkerError
@@ -94,10 +95,10 @@ class LocalPool:
     def fetch(self, worker: int, operand: Operand) -> Any:
         """Return a worker's operand, supplying it first if the worker does not hold it."""
         if operand.key == 0:
-            return operand.supply()
+            return evaluate(operand.supply())
         place = (worker, operand.key)
         if place not in self._resident:
-            self._resident[place] = operand.supply()
+            self._resident[place] = evaluate(operand.supply())
         return self._resident[place]
 
     def compute(self, job: Round, share: int, worker: int, matrices: tuple[Any, ...]) -> None:
