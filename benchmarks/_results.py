@@ -104,15 +104,17 @@ def plain(document: Figures) -> str:
 
 def records(key: str, rows: Sequence[Mapping[str, Any]]) -> str:
     """A table of records, without what is no number and no word."""
+    title = key.replace("_", " ").capitalize()
     if len(rows) > LONGEST:
-        return f"{key.replace('_', ' ').capitalize()}: {len(rows)} rows, in the JSON file."
+        return f"{title}: {len(rows)} rows, in the JSON file."
     names = [
         name
         for name in dict.fromkeys(name for row in rows for name in row)
         if all(shown(row.get(name)) for row in rows)
     ]
     heads = [name.replace("_", " ") for name in names]
-    return table(heads, ([number(row.get(name)) for name in names] for row in rows))
+    cells = ([number(row.get(name)) for name in names] for row in rows)
+    return f"{title}:\n\n{table(heads, cells)}"
 
 
 def peers(document: Figures) -> str:
