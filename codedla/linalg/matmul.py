@@ -6,9 +6,11 @@ from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
+from codedla.blocks import Split
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
 from codedla.linalg.exact import runner
+from codedla.linalg.from_files import check_encode, mapped, recipe_encoder
 from codedla.linalg.operands import as_operand, plan_product
 from codedla.linalg.product import Product
 from codedla.linalg.stream import panel_rows, run_streamed
@@ -28,6 +30,7 @@ def matmul(
     tolerance: float | None = None,
     memory: float | None = None,
     speculate: bool = False,
+    encode: str = "master",
     out: NDArray[Any] | None = None,
     verify: str = "auto",
     return_report: bool = False,
@@ -68,6 +71,13 @@ def matmul(
     speculate : bool
         Give shares of late workers to idle ones, too, where more are late than the code tolerates;
         the first reply counts. The code ``"speculative"`` relies on this alone.
+    encode : {"master", "workers"}
+        "workers": they read the operands from their files and encode them themselves, and the
+        master sends a few hundred bytes. A and B are memory maps (``numpy.load(path,
+        mmap_mode="r")``) or contiguous HDF5 datasets of the dtype that is computed with, in files
+        that all hosts see under the same path. The master reads them once, for their size and
+        for NaN, and again to check replies, which ``verify="auto"`` does not do then. A worker
+        that cannot read a file counts as lost.
     out : ndarray (M, N), optional
         Receives the product; may be a memory map.
     verify : {"auto", "off", "freivalds", "locate", "spares"}
@@ -107,6 +117,9 @@ def matmul(
     Q. Yu, M. Maddah-Ali, S. Avestimehr, "Polynomial codes: an optimal design for high-dimensional
     coded matrix multiplication", arXiv:1705.10464.
     """
+    verify = check_encode(encode, verify)
+    if encode == "workers":
+        A, B = mapped(A, "A"), mapped(B, "B")
     a, b = as_operand(A, "A"), as_operand(B, "B")
     plan = plan_product(
         a,
@@ -122,10 +135,16 @@ def matmul(
         speculate=speculate,
     )
     product = Product(plan, pool)
-    rows = panel_rows(product, verify)
-    if rows < plan.shape[0]:
+    if encode == "workers":
+        grid, (rows, inner, cols) = plan.grid, plan.shape
+        between = Split(inner, grid.p)
+        product.encoder_a = recipe_encoder(a, "A", plan, Split(rows, grid.m), between)
+        product.encoder_b = recipe_encoder(b, "B", plan, between, Split(cols, grid.n))
+    # Panels would be recipes of as many files' parts; without the sending there is little to hide.
+    height = plan.shape[0] if encode == "workers" else panel_rows(product, verify)
+    if height < plan.shape[0]:
         result, report = run_streamed(
-            product, a, b, rows, out=out, verify=verify, timeout=timeout, progress=progress
+            product, a, b, height, out=out, verify=verify, timeout=timeout, progress=progress
         )
     else:
         result, report = runner(plan)(

@@ -119,3 +119,31 @@ def test_refusals(tmp_path):
                 )
         with pytest.raises(UsageError, match="encode must be"):
             codedla.matvec(a, x, pool=pool, encode="nobody")
+
+
+@pytest.mark.parametrize("code", ["khatri-rao", "orthopoly", "orthmatdot", "rotation", "polynomial"])
+def test_matmul_is_the_same_to_rounding(tmp_path, code):
+    left, right = RNG.standard_normal((45, 36)), RNG.standard_normal((36, 52))
+    a, b = saved(tmp_path, "a", left), saved(tmp_path, "b", np.asfortranarray(right))
+    late = [parse_fault("delay:1:5"), parse_fault("delay:2:5")]
+    if code == "polynomial":  # complex shares of real blocks
+        with codedla.SerialPool(8) as pool, pytest.raises(UsageError, match="must hold complex"):
+            codedla.matmul(a, b, pool=pool, code=code, encode="workers")
+        return
+    with codedla.SerialPool(8, faults=late) as pool:
+        here = codedla.matmul(left, right, pool=pool, code=code, tolerate=2)
+        there, report = codedla.matmul(
+            a, b, pool=pool, code=code, tolerate=2, encode="workers", return_report=True
+        )
+        checked = codedla.matmul(
+            a, b, pool=pool, code=code, tolerate=2, encode="workers", verify="locate"
+        )
+    np.testing.assert_allclose(there, here, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(checked, left @ right, rtol=0, atol=1e-9)
+    assert report.verified == "off"
+
+
+def test_both_operands_of_a_product_lie_in_files(tmp_path):
+    a = saved(tmp_path, "a", np.ones((20, 20)))
+    with codedla.SerialPool(3) as pool, pytest.raises(UsageError, match="B must lie in a file"):
+        codedla.matmul(a, np.ones((20, 20)), pool=pool, encode="workers")
