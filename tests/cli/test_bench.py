@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
+from codedla.cli.main import main
 from codedla.cli.measure import CASES, Measurement, new_figures
 from codedla.cli.verdict import Case, Figures, slow_ranks, table, verdict
 from codedla.engine.speeds import load
@@ -204,11 +206,18 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_input_is_one_line_and_code_2(name, program):
+def test_bad_input_is_one_line_and_code_2(name, capsys, monkeypatch, tmp_path):
+    for variable in list(os.environ):
+        if variable.startswith(("OMPI_", "PMI_", "PMIX_", "SLURM_")):
+            monkeypatch.delenv(variable)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CODEDLA_SPEEDS", "")
     words, said = BAD[name]
-    done = program("bench", *words, CODEDLA_SPEEDS="")
-    assert (done.code, done.out) == (2, "")
-    (line,) = done.error_lines
+    assert main(["bench", *words]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("codedla: error:")
     assert said in line
 
 

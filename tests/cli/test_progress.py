@@ -77,3 +77,14 @@ def test_a_job_does_not_wait_long_for_a_lost_drawer(tmp_path, monkeypatch):
     with progress.progress(quiet=False) as draw:
         draw(1, 2, 3)
     assert time.monotonic() - start < 2
+
+
+def test_other_things_than_replies_are_counted_in_their_own_words(use_terminal):
+    stream = use_terminal()
+    with progress.progress(quiet=False, what="steps") as draw:
+        draw(3, 7, 7)
+        time.sleep(0.2)
+    text = stream.getvalue()
+    assert "steps" in text
+    assert "3 of 7" in text
+    assert "needed" not in text
