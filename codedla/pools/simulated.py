@@ -21,6 +21,7 @@ from codedla.engine.stragglers import Delays, Fault
 from codedla.errors import UsageError
 from codedla.pools.local import LocalPool
 from codedla.pools.simulation import Simulation
+from codedla.pools.streaming import Streaming
 
 __all__ = ["SimulatedPool"]
 
@@ -83,6 +84,20 @@ class SimulatedPool(LocalPool):
         self.mourn(job, simulation.outcome)
         job.decoder.finish(job.collector.responders)
         return simulation.outcome
+
+    def run_all(
+        self,
+        jobs: Iterable[Round],
+        done: Callable[[int, Outcome], None],
+        window: int | None = None,
+    ) -> None:
+        """Run several rounds at a time; see :class:`codedla.engine.round.Pool`."""
+        self.check_open()
+        streaming = Streaming(self, jobs, done, window)
+        try:
+            streaming.run()
+        finally:
+            self.clock += streaming.now
 
     def round_times(self, code: Code, rounds: int) -> NDArray[np.float64]:
         """Draw when each of many rounds would finish, without computing anything.

@@ -13,6 +13,7 @@ from codedla.engine.decoder import make_decoder
 from codedla.engine.round import Operand, Round
 from codedla.engine.stragglers import parse_fault
 from codedla.errors import NotDecodable
+from codedla.linalg import stream
 
 POOLS = pytest.mark.parametrize("kind", [codedla.SerialPool, codedla.SimulatedPool])
 WORKERS, BLOCKS = 4, 2
@@ -90,3 +91,107 @@ def test_what_the_caller_raises_comes_through_and_the_pool_stays_usable(kind, wh
         last = make_job(A[8:12])
         pool.run(last)
     np.testing.assert_allclose(last.decoder.output, A[8:12] @ B, atol=1e-12)
+
+
+# -- several at once, on the virtual clock -----------------------------------------------------
+
+
+def test_rounds_overlap_on_the_virtual_clock():
+    """Any two of four workers: twenty rounds take ten tasks' time, where one by one take twenty."""
+    jobs = [make_job(A[top : top + 2]) for top in range(0, 40, 2)]
+    outcomes = {}
+    with codedla.SimulatedPool(WORKERS, task_seconds=1.0) as pool:
+        pool.run_all(iter(jobs), outcomes.__setitem__)
+        assert pool.clock == pytest.approx(10.0)
+    assert max(outcome.began for outcome in outcomes.values()) > 8.0
+    product = np.concatenate([job.decoder.output for job in jobs])
+    np.testing.assert_allclose(product, A @ B, atol=1e-12)
+
+
+def test_a_slow_workers_replies_count_and_a_stopped_one_costs_a_round():
+    seconds, used = {}, {}
+    for fault in ("slow:1:1", "slow:1:5", "hang:1:2.5", "kill:1:2.5"):
+        with codedla.SimulatedPool(3, task_seconds=1.0, faults=[parse_fault(fault)]) as pool:
+            jobs = [make_job(A[top : top + 2], workers=3) for top in range(0, 40, 2)]
+            pool.run_all(iter(jobs), lambda index, outcome: None)
+            seconds[fault] = pool.clock
+        used[fault] = sum(0 in job.collector.computed_by.values() for job in jobs)
+    assert seconds["slow:1:1"] == pytest.approx(14.0)  # 40 replies of 3 workers
+    assert seconds["slow:1:5"] < 20.0 and used["slow:1:5"] >= 3
+    assert seconds["kill:1:2.5"] < 21.0 and used["kill:1:2.5"] == 2
+    assert seconds["hang:1:2.5"] < 22.0
+
+
+def test_a_liar_is_left_out_of_all_rounds_at_once():
+    expected = A @ B
+    jobs = []
+
+    def check_of(index):
+        def check(share, reply):
+            rows = A[index * 4 : index * 4 + 4].reshape(BLOCKS, 2, -1)
+            code = jobs[index].collector.code
+            return np.allclose(reply, np.tensordot(code.generator_a[share], rows, 1) @ B)
+
+        return check
+
+    for index in range(10):
+        jobs.append(make_job(A[index * 4 : index * 4 + 4], check=check_of(index)))
+    wrong = []
+    with codedla.SimulatedPool(WORKERS, faults=[parse_fault("corrupt:3:1")]) as pool:
+        pool.run_all(
+            iter(jobs), lambda i, o: wrong.extend(e for e in o.events if e.kind == "wrong")
+        )
+    assert len(wrong) == 1
+    np.testing.assert_allclose(
+        np.concatenate([job.decoder.output for job in jobs]), expected, atol=1e-12
+    )
+
+
+def test_no_more_rounds_are_drawn_than_the_window_holds():
+    under_way, most = set(), 0
+
+    def draw():
+        nonlocal most
+        for index in range(20):
+            under_way.add(index)
+            most = max(most, len(under_way))
+            yield make_job(A[2 * index : 2 * index + 2])
+
+    delays = np.random.default_rng(5147)
+    with codedla.SimulatedPool(WORKERS, delays=lambda rng, n: delays.exponential(1.0, n)) as pool:
+        pool.run_all(draw(), lambda index, outcome: under_way.remove(index), 3)
+    assert most == 3
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_happens_the_products_are_numpys(seed, monkeypatch):
+    """Random codes, delays, deaths, freezes and deadlines; one worker stays healthy."""
+    monkeypatch.setattr(stream, "PANEL_SECONDS", 1e-9)
+    monkeypatch.setattr(stream, "LEAST_ROWS", 1)
+    rng = np.random.default_rng([5153, seed])
+    name, blocks = [("mds", 3), ("uncoded", 4), ("replication", 2), ("bivariate", (2, 2))][seed % 4]
+    workers = 4 if name == "uncoded" else int(rng.integers(4, 8))
+    hero = int(rng.integers(workers)) + 1
+    faults = []
+    for rank in range(1, workers + 1):
+        kind = rng.choice(["none", "kill", "hang", "slow"])
+        if rank != hero and kind != "none":
+            faults.append(parse_fault(f"{kind}:{rank}:{1 + rng.exponential(4.0):.3f}"))
+    late = rng.random(workers) < 0.3
+    late[hero - 1] = False
+
+    def delays(_, n):
+        return np.where(late, np.where(rng.random(n) < 0.1, np.inf, rng.exponential(2.0, n)), 0.0)
+
+    deadline = 5.0 if rng.random() < 0.3 else None
+    with codedla.SimulatedPool(
+        workers, delays=delays, faults=faults, task_seconds=0.5, deadline=deadline
+    ) as pool:
+        pool.streams = True
+        product, report = codedla.matmul(
+            A, B, pool=pool, code=name, blocks=blocks, return_report=True
+        )
+        assert np.isfinite(pool.clock) and pool.clock > 0.5
+    np.testing.assert_allclose(product, A @ B, atol=1e-9)
+    assert hero in report.responders
+    assert report.times["total"] == pytest.approx(pool.clock)
