@@ -228,7 +228,8 @@ class Collector:
     def lend(self, clock: Callable[[], float]) -> None:
         """Let speculation, if there is any, read a clock; the round begins now."""
         if self._speculates:
-            self._speculation = Speculation(clock, self.needed)
+            owing = [worker for worker in sorted(self._unsent) if self._unsent[worker]]
+            self._speculation = Speculation(clock, self.needed, owing)
 
     def speculate(self) -> Instruction:
         """Put shares on the queue that are needed and whose workers are late.
@@ -238,10 +239,12 @@ class Collector:
         workers, and no share twice.
         """
         policy = self._speculation
-        if policy is None or self.finished or self._decodable or math.isinf(policy.limit):
+        if policy is None or self.finished or self._decodable:
             return Instruction.WAIT
-        late = {worker for worker in self._owing() if policy.late(worker)}
-        idle = len(self._idle()) - len(self.queue) if late else 0
+        late = {worker for worker in policy.late() if self._living(worker)}
+        owed = {share for worker in late for share in self._owed(worker)}
+        owed -= self._copied.union(self.queue)
+        idle = len(self._idle()) - len(self.queue) if owed else 0
         if idle < 1:
             return Instruction.WAIT
         promised = {*self.responders, *self.queue}
@@ -249,8 +252,7 @@ class Collector:
             promised.update(self._owed(worker))
         if self.code.decodable(promised):
             return Instruction.WAIT
-        owed = {share for worker in late for share in self._owed(worker)}
-        fresh = self._fewest_of(sorted(owed - promised - self._copied), sorted(promised))[:idle]
+        fresh = self._fewest_of(sorted(owed - promised), sorted(promised))[:idle]
         self.queue.extend(fresh)
         for told in (self.redispatched, self.speculated):
             told.extend(share for share in fresh if share not in told)
@@ -261,8 +263,7 @@ class Collector:
         policy = self._speculation
         if policy is None or self.finished or self._decodable:
             return math.inf
-        owing = [worker for worker in self._owing() if not policy.late(worker)]
-        return min(map(policy.due, owing), default=math.inf)
+        return policy.due()
 
     def _owed(self, worker: int) -> set[int]:
         """Shares that are wanted and that this worker computes or is to compute next."""
@@ -441,11 +442,11 @@ class Collector:
             del self._tasks[worker]
 
     def _take(self, share: int, worker: int) -> None:
-        if self._speculation is not None:
-            self._speculation.ended(worker)
         self._wanted.discard(share)
         self._hopeless.discard(share)
         self._send(share)
+        if self._speculation is not None:
+            self._speculation.ended(worker, more=bool(self._unsent[worker]))
         if share in self.queue:
             self.queue.remove(share)
         self.responders.append(share)

@@ -18,8 +18,9 @@ quantile 0.75, multiplier 1.5, at least 100 ms).
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 __all__ = ["LEAST", "PATIENCE", "QUANTILE", "Speculation"]
 
@@ -40,29 +41,30 @@ class Speculation:
         Returns seconds.
     needed : int
         Replies that suffice.
+    workers : iterable of int
+        Workers that are to compute something. As long as one has been given nothing, because it is
+        busy with something older, its time counts from now.
 
     Examples
     --------
     >>> now = 0.0
-    >>> policy = Speculation(lambda: now, needed=4)
-    >>> for worker in range(4):
-    ...     policy.began(worker)
+    >>> policy = Speculation(lambda: now, needed=4, workers=range(4))
     >>> now = 2.0
     >>> for worker in range(3):
     ...     policy.ended(worker)
-    >>> policy.late(3), policy.due(3)
-    (False, 3.0)
+    >>> policy.late(), policy.due()
+    ([], 3.0)
     >>> now = 3.0
-    >>> policy.late(3)
-    True
+    >>> policy.late()
+    [3]
     """
 
-    def __init__(self, clock: Callable[[], float], needed: int) -> None:
+    def __init__(self, clock: Callable[[], float], needed: int, workers: Iterable[int]) -> None:
         self._clock = clock
-        self._start = clock()
         # At least one, so that of two tasks the second can be late.
         self._enough = max(1, math.floor(QUANTILE * needed))
-        self._since: dict[int, float] = {}
+        # In the order of these times, as clocks do not go back: who is late comes first.
+        self._since = dict.fromkeys(workers, clock())
         self._times: list[float] = []
         self._limit = math.inf
 
@@ -73,27 +75,32 @@ class Speculation:
 
     def began(self, worker: int) -> None:
         """Record that a worker is given something to compute."""
+        self._since.pop(worker, None)
         self._since[worker] = self._clock()
 
-    def ended(self, worker: int) -> None:
-        """Record that a worker's reply is there and used."""
+    def ended(self, worker: int, *, more: bool = False) -> None:
+        """Record that a worker's reply is there and used, and whether it has more to do."""
         now = self._clock()
-        bisect.insort(self._times, now - self._since.get(worker, self._start))
-        # If it has more to do, that begins now.
-        self._since[worker] = now
+        began = self._since.pop(worker, None)
+        if began is not None:
+            bisect.insort(self._times, now - began)
+        if more:
+            self._since[worker] = now
         if len(self._times) >= self._enough:
             middle = len(self._times) // 2
             median = (self._times[middle] + self._times[-middle - 1]) / 2
             self._limit = max(PATIENCE * median, LEAST)
 
-    def due(self, worker: int) -> float:
-        """Return when a worker that owes a reply will be late, as things are.
+    def late(self) -> list[int]:
+        """Return the workers that are late by now, the latest first."""
+        if math.isinf(self._limit):
+            return []
+        return list(itertools.takewhile(self._is_late, self._since))
 
-        One that has been given nothing yet, because it is busy with something older, counts from
-        the start of the round.
-        """
-        return self._since.get(worker, self._start) + self._limit
+    def due(self) -> float:
+        """Return when the next worker will be late; infinite if none will, as things are."""
+        worker = next(itertools.dropwhile(self._is_late, self._since), None)
+        return math.inf if worker is None else self._since[worker] + self._limit
 
-    def late(self, worker: int) -> bool:
-        """Tell whether a worker that owes a reply is late by now."""
-        return self._clock() >= self.due(worker)
+    def _is_late(self, worker: int) -> bool:
+        return self._clock() >= self._since[worker] + self._limit

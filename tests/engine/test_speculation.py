@@ -39,7 +39,7 @@ def opened(name, n_workers, blocks, *, pool=None, speculate=False):
 @pytest.mark.parametrize(("needed", "enough"), [(1, 1), (2, 1), (3, 2), (4, 3), (9, 6), (100, 75)])
 def test_nobody_is_late_before_most_are_done(needed, enough):
     clock = Clock()
-    policy = Speculation(clock, needed)
+    policy = Speculation(clock, needed, range(needed))
     for worker in range(enough):
         assert math.isinf(policy.limit)
         clock.now += 1.0
@@ -51,7 +51,7 @@ def test_the_limit_is_the_median_with_patience():
     rng = random.Random(40_111)
     for _ in range(30):
         clock, count = Clock(), rng.randint(1, 12)
-        policy = Speculation(clock, math.ceil(count / QUANTILE))
+        policy = Speculation(clock, math.ceil(count / QUANTILE), ())
         times = sorted(rng.choice([rng.random(), rng.random() * 100]) for _ in range(count))
         for worker in range(count):
             policy.began(worker)
@@ -63,15 +63,17 @@ def test_the_limit_is_the_median_with_patience():
 
 def test_a_worker_is_late_from_its_own_start():
     clock = Clock()
-    policy = Speculation(clock, 2)
+    policy = Speculation(clock, 2, range(3))
     policy.began(0)
     clock.now = 1.0
     policy.ended(0)
     policy.began(1)
     # Worker 2 was given nothing, as it is busy with something older: the round's start counts.
-    assert (policy.due(1), policy.due(2)) == (2.5, 1.5)
+    assert (policy.late(), policy.due()) == ([], 1.5)
     clock.now = 1.5
-    assert (policy.late(1), policy.late(2)) == (False, True)
+    assert (policy.late(), policy.due()) == ([2], 2.5)
+    clock.now = 2.5
+    assert (policy.late(), policy.due()) == ([2, 1], math.inf)
 
 
 def test_a_late_share_is_queued_once_and_the_first_copy_counts():
