@@ -13,7 +13,9 @@ in the same run, taking turns with the encoding:
 fresh memory, whose pages the system must find and clear first, ``again`` the same into memory of
 shares that have been sent. CPU times of the thread are used with one thread, so that other programs
 on the machine disturb little, and elapsed times with two. The second table is what sums in double
-precision cost and bring where operands are of single precision.
+precision cost and bring where operands are of single precision. The third is an MPI job that
+stores a matrix from a file and multiplies it by one vector, encoded by the master or by the
+workers: elapsed time, CPU time of the master, and bytes it sends.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/encode.py --json encode.json
 """
@@ -21,14 +23,18 @@ precision cost and bring where operands are of single precision.
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import statistics
+import tempfile
 import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from _common import interleave, medians, print_table, write_json
+from _common import interleave, medians, print_table, run_as_job, write_json
 from threadpoolctl import threadpool_limits
 
 from codedla import kernels
@@ -149,15 +155,69 @@ def single(k: int, outputs: int, nbytes: int, repeats: int) -> dict[str, Any]:
     }
 
 
+def run_inside(args: argparse.Namespace) -> int:
+    """The MPI job: place the shares of a file's matrix, encoded here or there, in turns."""
+    from codedla.mpi import program
+
+    def job(pool: Any) -> int:
+        import codedla
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "a.npy"
+            np.save(path, operand(args.rows))
+            matrix = np.load(path, mmap_mode="r")
+            x = np.random.default_rng(SEED).standard_normal(args.rows)
+            expected = matrix @ x
+            turns: dict[str, list[list[float]]] = {"master": [], "workers": []}
+            worst = 0.0
+            for turn in range(1 + args.repeats):
+                for encode, kept in turns.items():
+                    elapsed, cpu = time.perf_counter(), time.process_time()
+                    with codedla.store(matrix, pool=pool, encode=encode) as stored:
+                        y = stored @ x
+                        report = stored.last_report
+                    elapsed, cpu = time.perf_counter() - elapsed, time.process_time() - cpu
+                    error = float(np.linalg.norm(y - expected) / np.linalg.norm(expected))
+                    worst = max(worst, error)
+                    if turn:
+                        kept.append([elapsed, cpu, report.bytes["sent"]])
+        typical = {
+            encode: [statistics.median(column) for column in zip(*rows, strict=True)]
+            for encode, rows in turns.items()
+        }
+        result = {"seconds": typical["master"][0], "error": worst, "median": typical}
+        Path(args.result).write_text(json.dumps(result))
+        return 0
+
+    return program.run(job)
+
+
+def from_file(rows: int, ranks: int, repeats: int) -> dict[str, Any]:
+    """Figures of the MPI job."""
+    options = {"rows": rows, "repeats": repeats}
+    inside, _ = run_as_job(os.path.abspath(__file__), options, ranks, largest_error=1e-10)
+    names = ("seconds", "master_cpu_seconds", "bytes_sent")
+    cases = {
+        encode: dict(zip(names, values, strict=True)) for encode, values in inside["median"].items()
+    }
+    return {"rows": rows, "ranks": ranks, **cases}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", metavar="PATH", help="write the figures to this file")
     parser.add_argument("--repeats", type=int, default=7, help="timed turns (default 7)")
     parser.add_argument("--quick", action="store_true", help="small operands: for tests")
+    parser.add_argument("--no-mpi", action="store_true", help="leave the last table out")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--result", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    rows, counts = OPERAND_ROWS, COUNTS
+    if args.inside:
+        return run_inside(args)
+    rows, counts, ranks = OPERAND_ROWS, COUNTS, (3, 9)
     if args.quick:
-        rows, counts, args.repeats = 1024, (4,), 3
+        rows, counts, args.repeats, ranks = 1024, (4,), 3, (3,)
 
     matrix = operand(rows)
     target = np.zeros_like(matrix)
@@ -206,6 +266,22 @@ def main(argv: Sequence[str] | None = None) -> int:
             for row in singles
         ],
     )
+    jobs = [] if args.no_mpi else [from_file(rows // 2, n, args.repeats) for n in ranks]
+    if jobs:
+        print_table(
+            f"a matrix of {matrix.nbytes >> 22} MiB in a file, stored and multiplied once",
+            ["ranks, encoded by", "seconds", "master's CPU s", "MB sent"],
+            [
+                [
+                    f"{row['ranks']}, {encode}",
+                    f"{row[encode]['seconds']:.3f}",
+                    f"{row[encode]['master_cpu_seconds']:.3f}",
+                    f"{row[encode]['bytes_sent'] / 1e6:.2f}",
+                ]
+                for row in jobs
+                for encode in ("master", "workers")
+            ],
+        )
     if args.json:
         write_json(
             args.json,
@@ -217,6 +293,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "instruction_set": kernels.instruction_set(),
                 "encode": figures,
                 "single": singles,
+                "from_file": jobs,
             },
         )
     return 0

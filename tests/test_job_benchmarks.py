@@ -47,6 +47,24 @@ def test_rounds(tmp_path):
     assert "round ms" in text
 
 
+@pytest.mark.skipif(not getattr(find_launcher(), "tolerant", False), reason="a loss ends the job")
+def test_pipeline(tmp_path):
+    text, figures = run("pipeline.py", tmp_path, "--cases", "one killed")
+    rows = {row["case"]: row for row in figures["rows"]}
+    assert list(rows) == ["hand-written", "tolerate 1", "one killed"]
+    assert rows["tolerate 1"]["ratio"] > 0 and rows["one killed"]["base"] == "tolerate 1"
+    assert all(run["error"] < 1e-10 for runs in figures["runs"].values() for run in runs)
+    assert "after the last reply" in text
+
+
+def test_encode(tmp_path):
+    text, figures = run("encode.py", tmp_path)
+    [job] = figures["from_file"]
+    assert job["master"]["bytes_sent"] > 8 * job["rows"] ** 2
+    assert job["workers"]["bytes_sent"] < 5000 + 8 * job["rows"] * (job["ranks"] - 1)
+    assert "encoded by" in text
+
+
 def test_resume(tmp_path):
     text, figures = run("resume.py", tmp_path)
     summary = figures["summary"]

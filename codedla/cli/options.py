@@ -143,6 +143,13 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
         "other (spares); auto: locate where it costs little (default)",
     )
     run.add_argument(
+        "--encode",
+        choices=("master", "workers"),
+        default="master",
+        help="workers: they read the operands themselves, from .npy or contiguous .h5 files that "
+        "all hosts see; the master sends next to nothing (default: the master encodes)",
+    )
+    run.add_argument(
         "--panel-rows",
         type=count,
         metavar="N",

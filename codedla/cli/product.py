@@ -208,6 +208,8 @@ def _check(args: argparse.Namespace, operation: str, world: tuple[int, int] | No
     layout = layout_for(args, plan, a, b)
     again = args.resume and restart.left() and 0 not in shape
     in_panels = layout.out_of_core or not layout.whole or again
+    if args.encode == "workers":
+        in_panels = _at_once(args, layout, again)
     task = _Task(operation, a, b, plan, _faults(args, n_ranks), output, restart, layout, in_panels)
     if args.resume and not args.dry_run and restart.complete(layout.shape):
         task.complete = True
@@ -258,6 +260,17 @@ def _faults(args: argparse.Namespace, n_ranks: int | None) -> list[Fault]:
     if args.seed is None:
         return faults
     return [replace(f, seed=args.seed) if f.kind == "random" else f for f in faults]
+
+
+def _at_once(args: argparse.Namespace, layout: Layout, again: bool) -> bool:
+    """Return False, for a product that is not computed in panels, or refuse it."""
+    if again or layout.out_of_core or args.panel_rows or args.panel_columns:
+        raise UsageError(
+            "--encode workers computes a product at once, in memory; it cannot be used with "
+            "--resume, --panel-rows, --panel-columns or a product larger than memory; leave "
+            "--encode out"
+        )
+    return False
 
 
 # ---------------------------------------------------------------- outside MPI
@@ -395,6 +408,7 @@ def _multiply_at_once(args: argparse.Namespace, task: _Task, pool: Any) -> Repor
             pool=pool,
             out=out,
             verify=args.verify,
+            encode=args.encode,
             return_report=True,
             timeout=args.timeout,
             progress=bar,

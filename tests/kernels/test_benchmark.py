@@ -37,7 +37,7 @@ def test_decode_benchmark(tmp_path):
 
 
 def test_encode_benchmark(tmp_path):
-    text, figures = run_benchmark("encode.py", tmp_path, "--quick")
+    text, figures = run_benchmark("encode.py", tmp_path, "--quick", "--no-mpi")
     rows = {(row["cut"], row["threads"]): row for row in figures["encode"]}
     assert set(rows) == {("rows", 1), ("columns", 1), ("rows", 2), ("columns", 2)}
     for row in rows.values():

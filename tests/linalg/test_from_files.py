@@ -121,7 +121,9 @@ def test_refusals(tmp_path):
             codedla.matvec(a, x, pool=pool, encode="nobody")
 
 
-@pytest.mark.parametrize("code", ["khatri-rao", "orthopoly", "orthmatdot", "rotation", "polynomial"])
+@pytest.mark.parametrize(
+    "code", ["khatri-rao", "orthopoly", "orthmatdot", "rotation", "polynomial"]
+)
 def test_matmul_is_the_same_to_rounding(tmp_path, code):
     left, right = RNG.standard_normal((45, 36)), RNG.standard_normal((36, 52))
     a, b = saved(tmp_path, "a", left), saved(tmp_path, "b", np.asfortranarray(right))
