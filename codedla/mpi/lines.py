@@ -205,14 +205,18 @@ class Lines:
         # Also while a reply arrives: a sign of life may come before the end of it.
         if (message := link.inbox.poll()) is not None:
             self._hear(link)
-            try:
-                self._message(link, message)
-            finally:
-                # Also after a broken message: the goodbye must still be heard.
-                if not link.said_bye:
-                    link.inbox.post()
+            self.accept(link, message)
             happened = True
         return happened
+
+    def accept(self, link: Link, message: Received) -> None:
+        """Take a message for what it is, then listen again."""
+        try:
+            self._message(link, message)
+        finally:
+            # Also after a broken message: the goodbye must still be heard.
+            if not link.said_bye:
+                link.inbox.post()
 
     def _note_sent(self, link: Link, given: Given) -> None:
         if given.sending is not None and given.sending.done():

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import numpy as np
 from mpi4py import MPI
 
+from codedla.engine.quick import Quick
 from codedla.engine.round import Outcome, Round
 from codedla.errors import PoolClosed, UsageError
 from codedla.mpi.beats import Beats
@@ -22,6 +23,7 @@ from codedla.mpi.lines import Lines
 from codedla.mpi.link import Link
 from codedla.mpi.session import Session
 from codedla.mpi.signals import Postponed
+from codedla.mpi.swift import run_quick
 from codedla.mpi.watch import align_clocks
 from codedla.mpi.wire import Kind, Message
 
@@ -115,11 +117,21 @@ class Master:
                 window=window,
             )
             self.lines.listener = session
+            for link in self.links:  # of quick rounds, which leave the late alone
+                self.lines.cancel(link)
             try:
                 session.run()
             finally:
                 self._session = self.lines.listener = None
                 session.end()
+
+    def quick(self, job: Quick) -> bool:
+        """Run a quick round if everything is as usual; see :mod:`codedla.engine.quick`."""
+        with self._consistent():
+            unusual = self._closed or self._session is not None or self.trace
+            if unusual or self.deadline is not None:
+                return False
+            return run_quick(self.lines, job, self._new_round())
 
     def new_key(self) -> int:
         """Return an unused positive id for a resident operand."""

@@ -27,6 +27,11 @@ class Held:
     def __init__(self, incoming: Incoming, arrays: Sequence[NDArray[Any]]) -> None:
         self._incoming, self._arrays = incoming, arrays
 
+    @property
+    def made(self) -> bool:
+        """Whether the matrix has been asked for before, and so is there without more ado."""
+        return "matrix" in self.__dict__
+
     @cached_property
     def matrix(self) -> Any:
         """The matrix; only to be asked for when everything has arrived."""

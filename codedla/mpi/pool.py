@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from codedla.engine.arguments import positive
+from codedla.engine.quick import Quick
 from codedla.engine.round import Outcome, Round
 from codedla.engine.stragglers import Fault, check_ranks
 from codedla.errors import UsageError
@@ -161,6 +162,10 @@ class MPIPool:
     ) -> None:
         """Run several rounds at a time; see :class:`codedla.engine.round.Pool`."""
         self._opened().run_all(jobs, done, window)
+
+    def quick(self, job: Quick) -> bool:
+        """Run a quick round if everything is as usual; see :mod:`codedla.engine.quick`."""
+        return self._opened().quick(job)
 
     @property
     def trace(self) -> bool:

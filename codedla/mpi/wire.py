@@ -26,6 +26,7 @@ __all__ = [
     "HEADER",
     "INLINE",
     "ORDER_AT",
+    "VOIDS_AT",
     "WORK_AT",
     "Answer",
     "Backoff",
@@ -35,6 +36,8 @@ __all__ = [
     "Transfer",
     "Types",
     "describe",
+    "describe_own",
+    "dtype_of",
     "pieces",
     "prepare",
     "restore",
@@ -58,6 +61,8 @@ ORDER_AT = 9
 """Where an answer's header repeats the number of its order."""
 WORK_AT = 8
 """Where an order's header says which operation is to be done."""
+VOIDS_AT = 10
+"""Where an order's header says that all orders before it are void."""
 _MARKS_AT = 10
 _WASTE = 8192
 """Elements (of 16 bytes at most) of the memory that unwanted messages are received into."""
@@ -101,6 +106,8 @@ class Container(IntEnum):
     COLUMNS = 2
     CSR = 3
     RECIPE = 4
+    OWN = 5
+    """Held, each worker's under another key: the order's plus the worker's number."""
 
 
 class Message:
@@ -122,6 +129,13 @@ class Message:
         self.words[:4] = MAGIC, kind, round_id, len(data)
         self.buffer[HEADER * 8 :] = np.frombuffer(data, np.uint8)
 
+    def copy(self) -> Message:
+        """Return another message with the same contents."""
+        other = Message.__new__(Message)
+        other.buffer = self.buffer.copy()
+        other.words = other.buffer[: HEADER * 8].view(np.int64)
+        return other
+
     def mark(self, moments: Sequence[int]) -> None:
         """Note when the panels of a task began, and the last ended (nanoseconds).
 
@@ -135,7 +149,7 @@ class Message:
 
 
 class Inbox:
-    """A standing receive: posted once, looked at often, posted again after each message.
+    """A standing receive: made once, posted again after each message, looked at often.
 
     Parameters
     ----------
@@ -146,23 +160,35 @@ class Inbox:
     def __init__(self, comm: MPI.Comm, source: int) -> None:
         self.comm, self.source = comm, source
         self._buffer = np.empty(HEADER * 8 + INLINE, np.uint8)
-        self._request: MPI.Request | None = None
+        self._words = self._buffer[: HEADER * 8].view(np.int64)
+        self._request = comm.Recv_init([self._buffer, MPI.BYTE], source, TAG_CONTROL)
+        self._posted = False
 
     def post(self) -> None:
         """Post the receive."""
-        self._request = self.comm.Irecv([self._buffer, MPI.BYTE], self.source, TAG_CONTROL)
+        self._words[0] = 0
+        self._request.Start()
+        self._posted = True
 
     def poll(self) -> Received | None:
         """Return the message that has arrived, if any; it is valid until the next :meth:`post`."""
-        if self._request is None or not self._request.Test():
+        if not self._posted or not self._request.Test():
             return None
-        self._request = None
+        self._posted = False
         return Received(self._buffer)
 
     @property
     def pending(self) -> bool:
-        """Whether a receive is posted."""
-        return self._request is not None
+        """Whether the receive is posted."""
+        return self._posted
+
+    @property
+    def shows(self) -> bool:
+        """Whether a message shows in the memory: a hint, which :meth:`poll` may not confirm yet.
+
+        It costs no call of MPI. Nor does it make any progress: that is left to the others' calls.
+        """
+        return self._posted and self._words[0] != 0
 
 
 class Received:
@@ -276,6 +302,17 @@ def describe(words: NDArray[np.int64], position: int, key: int, matrix: Any) -> 
     return arrays
 
 
+def describe_own(words: NDArray[np.int64], position: int, first_key: int) -> None:
+    """Write into an order's header that each worker holds its operand, under a key of its own."""
+    at = _OPERANDS_AT + position * _OPERAND_WORDS
+    words[at : at + 2] = first_key, Container.OWN
+
+
+def dtype_of(code: int) -> np.dtype:
+    """Return the dtype that a header means."""
+    return _DTYPES[code]
+
+
 @dataclass(frozen=True)
 class Incoming:
     """One operand as an order's header describes it."""
@@ -304,9 +341,13 @@ class Incoming:
         """Return how many elements, of which dtype, each message that the arrays come in has."""
         return [(size, dtype) for shape, dtype in self._layouts() for size in pieces(shape)]
 
+    def key_on(self, worker: int) -> int:
+        """Return the key under which this worker holds the operand, or is to keep it."""
+        return self.key + worker if self.container is Container.OWN else self.key
+
     def _layouts(self) -> list[tuple[tuple[int, ...], np.dtype]]:
         """Return shape and dtype of each array."""
-        if self.container is Container.RESIDENT:
+        if self.container in (Container.RESIDENT, Container.OWN):
             return []
         if self.container is Container.CSR:
             return [
@@ -485,9 +526,13 @@ def _overlapping(size: int, dtype: np.dtype) -> MPI.Datatype:
 
 
 class Backoff:
-    """Wait politely: look a few times, then sleep ever longer.
+    """Wait politely: look a few times if nobody else wants the core, then sleep ever longer.
 
-    Busy ranks would take the core from the rank they wait for.
+    Busy ranks would take the core from the rank they wait for. Giving it up between two looks is no
+    way out where others compute: the scheduler lets each of them have its turn first, which takes
+    milliseconds, while a rank that sleeps gets the core back when it wakes up. So how long it takes
+    to get it back is watched, and where that is long, looks between sleeps are all there is, but
+    for a try now and then.
 
     Parameters
     ----------
@@ -497,6 +542,12 @@ class Backoff:
 
     SPINS = 40
     SHORTEST = 20e-6
+    SHARED = 20e-6
+    """Seconds until a core that was given up is there again which tell that others want it."""
+    RARELY = 4096
+    """Waits, at most, from one try to the next."""
+
+    _pause_of_tries = _until_try = 0  # of this process: it is one and the same core
 
     def __init__(self, longest: float = 1e-3) -> None:
         self.longest = longest
@@ -511,9 +562,23 @@ class Backoff:
     def wait(self) -> bool:
         """Nothing happened: yield or sleep; return whether it was a sleep."""
         self._misses += 1
-        if self._misses <= self.SPINS:
-            os.sched_yield()
+        if self._misses <= self.SPINS and self._free():
             return False
         time.sleep(self._pause)
         self._pause = min(self._pause * 1.3, self.longest)
+        return True
+
+    @staticmethod
+    def _free() -> bool:
+        """Give up the core unless others are known to want it; return whether it was free."""
+        if Backoff._until_try > 0:
+            Backoff._until_try -= 1
+            return False
+        began = time.perf_counter()
+        os.sched_yield()
+        if time.perf_counter() - began < Backoff.SHARED:
+            Backoff._pause_of_tries = 0
+        else:
+            Backoff._pause_of_tries = min(2 * Backoff._pause_of_tries + 16, Backoff.RARELY)
+            Backoff._until_try = Backoff._pause_of_tries
         return True
