@@ -5,7 +5,7 @@ the files would fail. ``codedla plan`` under the same limit says what the master
 most; the command is then run, and again without a limit, with the operands in memory, in turns.
 The product is compared with the operands by a random vector (C r against A (B r)), in windows.
 
-    python benchmarks/outofcore.py [--limit 1024] [--factor 3] [--size 3000] [--ranks 3]
+    python benchmarks/outofcore.py [--limit 1024] [--factor 3] [--size 3000] [--columns N]
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--limit", type=int, default=1024, help="MiB that the master may take")
     parser.add_argument("--factor", type=float, default=3.0, help="operands are so much larger")
-    parser.add_argument("--size", type=int, default=3000, help="rows and columns of the product")
+    parser.add_argument("--size", type=int, default=3000, help="rows of the product")
+    parser.add_argument("--columns", type=int, help="of the product (default: as many as rows)")
     parser.add_argument("--ranks", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
@@ -139,16 +140,16 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="write the figures")
     args = parser.parse_args()
     if args.quick:
-        args.limit, args.size, args.repeats = 512, 400, 1
-    limit = args.limit * MIB
-    inner = int(-(-args.factor * limit // (2 * 8 * args.size)))
+        args.limit, args.size, args.columns, args.repeats = 512, 20000, 20, 1
+    limit, columns = args.limit * MIB, args.columns or args.size
+    inner = int(-(-args.factor * limit // (8 * (args.size + columns))))
     rng = np.random.default_rng(args.seed)
     rows: dict[str, list[dict[str, Any]]] = {"out of core": [], "in memory": []}
     with tempfile.TemporaryDirectory(prefix="codedla-outofcore-", dir=args.folder) as name:
         folder = Path(name)
         os.chdir(folder)
         make(folder / "A.npy", (args.size, inner), rng)
-        make(folder / "B.npy", (inner, args.size), rng)
+        make(folder / "B.npy", (inner, columns), rng)
         operands = sum((folder / f"{name}.npy").stat().st_size for name in "AB")
         planned = plan(args, folder, limit)
         for _ in range(args.repeats):
@@ -179,7 +180,7 @@ def main() -> int:
     table = [
         ("limit of the master's address space", f"{limit / MIB:.0f} MiB"),
         ("operands", f"{operands / MIB:.0f} MiB, {operands / limit:.2f} times the limit"),
-        ("product", f"({args.size} x {inner}) @ ({inner} x {args.size}), code {summary['code']}"),
+        ("product", f"({args.size} x {inner}) @ ({inner} x {columns}), code {summary['code']}"),
         ("panels", f"{planned['panels']} of {planned['panel'][0]} x {planned['panel'][1]}"),
         ("peak by codedla plan", f"{planned['peak_master'] / MIB:.0f} MiB"),
         ("peak measured (VmPeak)", f"{peak / MIB:.0f} MiB"),
