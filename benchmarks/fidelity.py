@@ -98,6 +98,8 @@ def run_inside(args: argparse.Namespace) -> int:
 
 def _measure(configuration: Configuration, size: int, pool: Any) -> dict[str, Any]:
     import codedla
+    from codedla.linalg.product import Product
+    from codedla.linalg.stream import panel_rows
 
     rng = np.random.default_rng(20177)
     rows, inner, columns = shape_of(configuration, size)
@@ -117,11 +119,10 @@ def _measure(configuration: Configuration, size: int, pool: Any) -> dict[str, An
         codedla.matmul(a[:64, :64], b[:64, :64], pool=pool, verify="off", **configuration.code)
         for _ in range(CALLS):
             began = time.perf_counter()
-            c, report = codedla.matmul(
-                a, b, pool=pool, verify="off", return_report=True, **configuration.code
-            )
+            c = codedla.matmul(a, b, pool=pool, verify="off", **configuration.code)
             seconds.append(time.perf_counter() - began)
-        panels = report.panels.get("total", 1)
+        plan = plan_of(configuration, size)
+        panels = -(-rows // panel_rows(Product(plan, pool), "off"))
     expected = a @ b
     error = float(np.linalg.norm(c - expected) / np.linalg.norm(expected))
     return {"seconds": statistics.median(seconds), "error": error, "panels": panels}
@@ -130,22 +131,27 @@ def _measure(configuration: Configuration, size: int, pool: Any) -> dict[str, An
 # -- outside ---------------------------------------------------------------------------------------
 
 
-def predict(configuration: Configuration, size: int, machine: Any, panels: int) -> float:
-    """Simulate a configuration on a measured machine."""
+def plan_of(configuration: Configuration, size: int) -> Any:
+    """The plan that the product has, too."""
     import codedla
-    from codedla.engine.stragglers import FaultPlan, parse_fault
-    from codedla.planning import simulate, workload_of
 
     rows, inner, columns = shape_of(configuration, size)
-    workers = configuration.ranks - 1
-    plan = codedla.make_plan(
+    return codedla.make_plan(
         (rows, inner),
         (inner, columns),
         np.dtype(float),
-        workers,
+        configuration.ranks - 1,
         operation="matvec" if configuration.resident else "matmul",
         **configuration.code,
     )
+
+
+def predict(configuration: Configuration, size: int, machine: Any, panels: int) -> float:
+    """Simulate a configuration on a measured machine."""
+    from codedla.engine.stragglers import FaultPlan, parse_fault
+    from codedla.planning import simulate, workload_of
+
+    plan = plan_of(configuration, size)
     faults = [parse_fault(text) for text in configuration.faults]
     plans = [FaultPlan(faults, worker) for worker in range(plan.code.n_workers)]
     work = workload_of(
@@ -238,11 +244,12 @@ def main() -> int:
     rows = [summarize(name, found, args.size) for name, found in runs.items()]
     _common.print_table(
         f"simulated against measured, medians of {args.repeats} interleaved turns",
-        ["configuration", "shape", "measured s", "simulated s", "simulated / measured"],
+        ["configuration", "shape", "panels", "measured s", "simulated s", "simulated / measured"],
         [
             [
                 row["configuration"],
                 "x".join(map(str, row["shape"])),
+                str(row["panels"]),
                 f"{row['measured']:.4f}",
                 f"{row['simulated']:.4f}",
                 f"{row['ratio']:.2f}" + ("" if row["within"] else " !"),

@@ -74,13 +74,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tolerate", metavar="S", help="workers that may be late, or a part like 5%% (default: 2)"
     )
-    parser.add_argument("--delays", metavar="SPEC", help="of every task; see below (default: none)")
+    parser.add_argument(
+        "--delays", metavar="SPEC", help="by which workers are late; see below (default: none)"
+    )
     parser.add_argument(
         "--rounds", type=int, default=1000, metavar="N", help="random products (default 1000)"
     )
     parser.add_argument("--seed", type=int, metavar="N", help="seed of the delays")
     parser.add_argument(
-        "--panels", type=int, default=1, metavar="P", help="panels of a product (default 1)"
+        "--panels", type=int, metavar="P", help="panels of a product (default: as it would have)"
     )
     parser.add_argument(
         "--machine", metavar="FILE", help="measured speeds (default: assumed, a core per rank)"
@@ -187,7 +189,7 @@ def _read(args: argparse.Namespace) -> tuple[Study, list[Scheme], list[int]]:
                 f"workers must be {_FEW} to {_MANY:,}; got {count}; ranks are one more"
             )
     for name, value in (("rounds", args.rounds), ("panels", args.panels)):
-        if value < 1:
+        if value is not None and value < 1:
             raise UsageError(f"--{name} must be 1 or more; got {value}")
     if args.seed is not None and args.seed < 0:
         raise UsageError(f"--seed must be 0 or more; got {args.seed}")

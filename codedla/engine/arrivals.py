@@ -20,7 +20,7 @@ def decoding_times(code: Code, arrivals: NDArray[np.float64]) -> NDArray[np.floa
     """Return when the replies of each round first suffice.
 
     Where any ``K`` replies do, that is their ``K``-th order statistic; elsewhere it is found by
-    bisection over the replies in order, as more replies never do less.
+    bisection over the replies in order, as more replies never do less, or by watching them.
 
     Parameters
     ----------
@@ -52,6 +52,11 @@ def _first_decodable(code: Code, shares: NDArray[np.int64], arrivals: NDArray[np
     order = np.argsort(arrivals, kind="stable")
     order = order[np.isfinite(arrivals[order])]
     arrived = shares[order].tolist()
+    if type(code).watch is not Code.watch:
+        # Made for being told one reply after the other.
+        suffice = code.watch()
+        last = next((place for place, share in enumerate(arrived) if suffice(share)), None)
+        return math.inf if last is None else float(arrivals[order[last]])
     if not code.decodable(arrived):
         return math.inf
 

@@ -30,7 +30,16 @@ from codedla.engine.grids import grids_to_try, named_grid
 from codedla.engine.speeds import speeds
 from codedla.errors import UsageError
 
-__all__ = ["Candidate", "Choice", "Request", "candidates", "choose", "default_tolerate", "forget"]
+__all__ = [
+    "Candidate",
+    "Choice",
+    "Request",
+    "candidates",
+    "choose",
+    "default_tolerate",
+    "forget",
+    "too_many_shares",
+]
 
 _PREFERRED = ("uncoded", "khatri-rao", "mds", "replication")
 """Of equally fast candidates the first of these is chosen, khatri-rao where it cuts B as well."""
@@ -430,7 +439,7 @@ def _build(request: Request, name: str, grids: Iterator[Grid]) -> Code:
     refused = _no_grid(family, _tolerate(request), request.n_workers)
     for grid in grids:
         code = family(request.n_workers, grid, nodes=request.nodes)
-        refused = _too_many_shares(code)
+        refused = too_many_shares(code)
         if not refused:
             break
     else:
@@ -448,7 +457,7 @@ def _build(request: Request, name: str, grids: Iterator[Grid]) -> Code:
     return code if fewest == request.n_workers else family(fewest, grid, nodes=request.nodes)
 
 
-def _too_many_shares(code: Code) -> str:
+def too_many_shares(code: Code) -> str:
     """Return why the master could not plan so many shares in reasonable time, or nothing."""
     if code.load == 1:
         return ""

@@ -24,7 +24,7 @@ from codedla.linalg.operands import Checked
 from codedla.linalg.panels import Panel, Panels
 from codedla.linalg.product import Product, check_options
 
-__all__ = ["MOST_PANELS", "PANEL_SECONDS", "panel_rows", "run_streamed"]
+__all__ = ["MOST_PANELS", "PANEL_SECONDS", "panel_rows", "run_streamed", "usual_rows"]
 
 Array = NDArray[Any]
 
@@ -57,16 +57,28 @@ def panel_rows(product: Product, verify: str) -> int:
     # Late tasks are judged by the others' times, which do not include waiting for one's turn.
     if isinstance(plan.code, ModularCode) or plan.speculate or plan.code.speculative:
         return whole
-    blocks = plan.grid.m
+    return usual_rows(whole, plan.grid.m, plan.flops_worker)
+
+
+def usual_rows(rows: int, blocks: int, flops: float) -> int:
+    """Return the rows of a panel: all of them where panels do not pay.
+
+    Parameters
+    ----------
+    rows : int
+        Of the product.
+    blocks : int
+        Row blocks into which each panel is cut.
+    flops : float
+        Of one worker, for the whole product.
+    """
     panels = min(
-        int(plan.flops_worker / speeds().flops / PANEL_SECONDS),
-        MOST_PANELS,
-        whole // (blocks * LEAST_ROWS),
+        int(flops / speeds().flops / PANEL_SECONDS), MOST_PANELS, rows // (blocks * LEAST_ROWS)
     )
     if panels < 2:
-        return whole
+        return rows
     # Whole blocks, so that no share is padded but the last.
-    return math.ceil(whole / panels / blocks) * blocks
+    return math.ceil(rows / panels / blocks) * blocks
 
 
 def run_streamed(

@@ -54,8 +54,8 @@ def run(
     # The spare shares are made for panels in which they are needed, one in N / K.
     order = o + (workload.encoded / machine.encode).mean()
     taken = o + workload.reply / machine.copy
-    folding = workload.fold / machine.encode
-    own = needed * many * (order + taken + folding)
+    # Replies are folded while others are waited for.
+    own = needed * many * (order + taken)
     wire = max(float(workload.sent.mean()), workload.reply) * needed * many / machine.bandwidth
     once = workload.resident / machine.copy
     rate = np.ones(len(delays))

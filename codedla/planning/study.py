@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 import codedla.codes  # noqa: F401  enters the codes into the table
 from codedla.codes import registry
 from codedla.codes.base import Code
-from codedla.engine.choose import Request, default_tolerate
+from codedla.engine.choose import Request, default_tolerate, too_many_shares
 from codedla.engine.delays import Delays
 from codedla.engine.grids import grids_to_try
 from codedla.errors import UsageError
+from codedla.linalg.stream import usual_rows
 from codedla.planning.machine import Machine
 from codedla.planning.rounds import Timings, simulate
 from codedla.planning.workload import workload_of
@@ -139,7 +140,17 @@ def code_for(
             f"code {name} has no grid on which {tolerate} of {n_workers} workers may be lost; use "
             "fewer losses or another code"
         )
-    return family(n_workers, grid)
+    code = family(n_workers, grid)
+    refused = too_many_shares(code)
+    if refused:
+        raise UsageError(refused)
+    return code
+
+
+def _usual_panels(code: Code, shape: tuple[int, int, int], dtype: np.dtype) -> int:
+    """Return how many panels a product on MPI ranks would have."""
+    flops = workload_of(code, shape, dtype).flops
+    return -(-shape[0] // usual_rows(shape[0], code.grid.m, flops))
 
 
 @dataclass(frozen=True)
@@ -153,14 +164,15 @@ class Study:
     dtype : numpy.dtype
     machine : Machine
     delays : Delays, optional
-        Of every task; None: nobody is late.
+        By which workers are late in a product; None: nobody is.
     rounds : int
     seed : int
     operation : {"product", "round"}
         "round": A's shares are on the workers.
     encoding : {"master", "workers"}
-    panels : int
-        Panels of a product, in codes where any replies do.
+    panels : int, optional
+        Panels of a product that the master encodes, in codes where any replies do; by default as
+        many as a product has.
     """
 
     shape: tuple[int, int, int]
@@ -171,7 +183,7 @@ class Study:
     seed: int = 20177
     operation: str = "product"
     encoding: str = "master"
-    panels: int = 1
+    panels: int | None = None
 
     def run(self, scheme: Scheme, n_workers: int, advance: Advance | None = None) -> dict[str, Any]:
         """Simulate one scheme on so many workers.
@@ -186,9 +198,9 @@ class Study:
         Returns
         -------
         dict
-            ``scheme, workers, code, grid, tolerates, p50, p90, p99, mean, max, worker_seconds,
-            master_seconds, failed``: seconds, ``inf`` where a round never ends; worker-seconds are
-            the mean per round, ``failed`` the part of the rounds that never end.
+            ``scheme, workers, code, grid, tolerates, panels, p50, p90, p99, mean, max``,
+            ``worker_seconds, master_seconds, failed``: seconds, ``inf`` where a round never ends;
+            worker-seconds are the mean per round, ``failed`` the part of the rounds that never end.
 
         Raises
         ------
@@ -199,18 +211,22 @@ class Study:
         name = "uncoded" if speculative else scheme.name
         losses = scheme.losses(n_workers)
         code = code_for(name, n_workers, losses, self.shape, self.dtype, self.operation)
+        panels = 1
         counting = code.counts and code.load == 1 and not speculative
+        if counting and (self.operation, self.encoding) == ("product", "master"):
+            panels = self.panels or _usual_panels(code, self.shape, self.dtype)
         work = workload_of(
             code,
             self.shape,
             self.dtype,
             operation=self.operation,
             encoding=self.encoding,
-            panels=self.panels if counting else 1,
+            panels=panels,
         )
         parts: list[Timings] = []
         for delays, again in self._draws(code, speculative):
-            parts.append(simulate(work, self.machine, delays, again=again))
+            # In panels each of a worker's tasks is late by its part.
+            parts.append(simulate(work, self.machine, delays / panels, again=again))
             if advance is not None:
                 advance(len(delays))
         seconds = np.concatenate([part.seconds for part in parts])
@@ -223,6 +239,7 @@ class Study:
             "code": code.name,
             "grid": str(code.blocks),
             "tolerates": code.tolerates,
+            "panels": panels,
             **found,
             "mean": float(seconds.mean()),
             "max": float(seconds.max()),

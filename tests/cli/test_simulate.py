@@ -9,7 +9,10 @@ import sys
 import numpy as np
 import pytest
 
+import codedla
 from codedla.cli.main import main
+from codedla.linalg.product import Product
+from codedla.linalg.stream import panel_rows
 from codedla.mpi.launch import find_launcher, run_job
 from codedla.planning import Machine
 
@@ -78,9 +81,22 @@ def test_operands_traces_panels_and_machines(capsys, tmp_path):
     assert (document["shape"], document["dtype"]) == ([300, 200, 30], "float32")
     assert document["machine"]["flops"] == 1e6
     uncoded, mds = document["rows"]
-    # Each panel's task of rank 4 takes 9 s longer in one round of three.
-    assert uncoded["max"] - uncoded["p50"] == pytest.approx(27, rel=0.01)
+    # Rank 4 is 9 s late in one round of three: 3 s in each panel.
+    assert uncoded["panels"] == 3
+    assert uncoded["max"] - uncoded["p50"] == pytest.approx(9, rel=0.01)
     assert mds["max"] < 9
+
+
+def test_panels_are_those_of_a_product(capsys):
+    options = ["simulate", "--shape", "8000x8000x8000", "--ranks", "5", "--rounds", "5", "--json"]
+    assert main([*options, "--codes", "uncoded", "mds@1", "replication"]) == 0
+    rows = {row["code"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
+    with codedla.SerialPool(4) as pool:
+        pool.streams = True
+        plan = codedla.make_plan((8000, 8000), (8000, 8000), np.dtype(float), 4, code="mds")
+        rows_of_one = panel_rows(Product(plan, pool), "off")
+    assert rows["mds"]["panels"] == -(-8000 // rows_of_one) > 1
+    assert rows["replication"]["panels"] == 1
 
 
 def test_a_round_with_resident_shares(capsys):
