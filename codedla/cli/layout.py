@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from codedla.cli.options import code_arguments
 from codedla.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Layout:
         What that takes.
     allowed : Budget
         What the master may take.
+    code : str
+        Of the panels, and its grid.
     """
 
     shape: tuple[int, int]
@@ -59,6 +62,7 @@ class Layout:
     out_of_core: bool
     memory: PanelMemory
     allowed: Budget
+    code: str
 
     @property
     def whole(self) -> bool:
@@ -83,6 +87,8 @@ class Layout:
         if self.cols < self.shape[1]:
             size = f"{self.rows} rows and {self.cols} columns"
         text = f"{self.count}, of {size}, each saved when it is done"
+        if self.out_of_core:
+            text += f"; code {self.code}"
         lines = [f"{'panels':<14} {text}"]
         if self.out_of_core:
             left, base = in_bytes(max(self.allowed.bytes, 0)), in_bytes(self.allowed.base)
@@ -101,6 +107,7 @@ class Layout:
         return {
             "panels": self.count,
             "panel": [self.rows, self.cols],
+            "code": self.code,
             "out_of_core": self.out_of_core,
             "peak_master": self.peak,
             "base_master": self.allowed.base,
@@ -143,23 +150,33 @@ def lay_out(
     at_once = panel_memory(plan, dtypes, in_memory=loaded, rounds=1)
     asked = getattr(args, "panel_rows", None), getattr(args, "panel_columns", None)
     if 0 in plan.shape:
-        return Layout((rows, cols), rows, cols, False, at_once, allowed)
+        return Layout((rows, cols), rows, cols, False, at_once, allowed, plan.code.name)
     height = min(asked[0] or automatic_rows(plan), rows)
     width = min(asked[1] or cols, cols)
     out_of_core = at_once.master > allowed.bytes
-    if out_of_core:
-        height, width = fit_panels(
-            plan,
-            dtypes,
-            allowed,
-            rows=height,
-            cols=width,
-            in_memory=loaded,
-            worker=getattr(args, "memory", None),
+    made = plan
+
+    def fitted(rows: int, cols: int) -> tuple[int, int]:
+        whole = replace(made, shape=plan.shape)
+        worker = getattr(args, "memory", None)
+        return fit_panels(
+            whole, dtypes, allowed, rows=rows, cols=cols, in_memory=loaded, worker=worker
         )
-    made = replace(plan, shape=(height, plan.shape[1], width))
+
+    if out_of_core:
+        # Whatever columns there is room for: B is then on the workers, and A what is moved.
+        made = _narrower(args, plan, fitted(height, width)[1])
+    while out_of_core:
+        height, width = fitted(height, width)
+        made = _narrower(args, plan, width)
+        panel = replace(made, shape=(height, plan.shape[1], width))
+        if panel_memory(panel, dtypes, in_memory=loaded).master <= allowed.bytes:
+            break
+        # That code needs more: smaller panels, until they fit or the smallest do not.
+    made = replace(made, shape=(height, plan.shape[1], width))
     memory = panel_memory(made, dtypes, in_memory=loaded)
-    layout = Layout((rows, cols), height, width, out_of_core, memory, allowed)
+    code = f"{made.code.name}, grid {made.code.blocks}"
+    layout = Layout((rows, cols), height, width, out_of_core, memory, allowed, code)
     if layout.count > _MOST_PANELS:
         least = -(-rows // max(_MOST_PANELS // -(-cols // width), 1))
         given = f"--panel-rows {asked[0]}" if asked[0] else f"{layout.count} panels"
@@ -167,3 +184,27 @@ def lay_out(
             f"there can be {_MOST_PANELS} panels; got {given} for {rows} rows; use at least {least}"
         )
     return layout
+
+
+def _narrower(args: argparse.Namespace, plan: Plan, cols: int) -> Plan:
+    """Plan the product of all rows and so many columns.
+
+    Panels of the same columns are one product, for which another code may be better.
+    """
+    from codedla.engine.plan import make_plan
+
+    (rows, inner, _), density = plan.shape, plan.density
+    stored = (
+        None if share >= 1.0 else round(share * size)
+        for share, size in zip(density, (rows * inner, inner * cols), strict=True)
+    )
+    return make_plan(
+        (rows, inner),
+        (inner, cols),
+        plan.dtype,
+        plan.pool_workers,
+        operation=plan.operation,
+        nnz=(next(stored), next(stored)),
+        # What a worker may take is a matter of the panels' size.
+        **{**code_arguments(args), "memory": None},
+    )

@@ -308,22 +308,27 @@ class Panels:
         )
         texts, told = self.plan.warnings, set[int]()  # what is said once
         for cols, panels in _by_columns(self.panels):
-            b = Checked(self._b.read((0, self._b.shape[0]), cols), self._facts_b[cols])
-            plan = replace(
-                self.plan,
-                shape=(*self.plan.shape[:2], _length(cols)),
-                density=(self.plan.density[0], _density(b)),
-                warnings=texts,
-            )
-            product = replace(self._product(plan, b), told=told)
-            try:
-                if 0 in plan.shape or isinstance(plan.code, ModularCode):
-                    self._one_by_one(run, product, b, panels, cols)
-                else:
-                    self._together(run, product, b, panels, cols)
-            finally:
-                self.pool.drop(sorted(set(product.keys_b)))
+            self._columns(run, replace(self.plan, warnings=texts), panels, cols, told)
             texts = ()
+
+    def _columns(
+        self, run: _Run, plan: Plan, panels: Sequence[Range], cols: Range, told: set[int]
+    ) -> None:
+        """Compute the panels of some columns; their part of B is forgotten in the end."""
+        b = Checked(self._b.read((0, self._b.shape[0]), cols), self._facts_b[cols])
+        plan = replace(
+            plan,
+            shape=(*plan.shape[:2], _length(cols)),
+            density=(plan.density[0], _density(b)),
+        )
+        product = replace(self._product(plan, b), told=told)
+        try:
+            if 0 in plan.shape or isinstance(plan.code, ModularCode):
+                self._one_by_one(run, product, b, panels, cols)
+            else:
+                self._together(run, product, b, panels, cols)
+        finally:
+            self.pool.drop(sorted(set(product.keys_b)))
 
     def _together(
         self, run: _Run, product: Product, b: Checked, panels: Sequence[Range], cols: Range

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 import scipy.sparse
 
 import codedla
+from codedla.cli import journal
 from codedla.cli.files import inspect
 from codedla.engine.memory import OPEN_ROUNDS, WORKING, Budget, budget, panel_memory
 from codedla.engine.plan import make_plan
@@ -117,6 +120,46 @@ def test_no_more_panels_are_open_than_planned(tmp_path, rng):
         work.run(lambda panel, *_: ended.append(panel[0]))
     assert sorted(ended) == sorted(began)
     assert 1 <= max(most) <= OPEN_ROUNDS
+
+
+@pytest.mark.parametrize("verify", ["off", "locate"])
+@pytest.mark.parametrize("code", ["auto", "rotation", "polynomial", "galois"])
+def test_what_is_done_with_is_forgotten(rng, code, verify):
+    """When a part of B is read, no other is in memory; of A, no more than are under way."""
+    kind = np.int64 if code == "galois" else float
+    parts: dict[str, list[weakref.ref]] = {"a": [], "b": []}
+    most = {"a": 0, "b": 0}
+
+    class Kept(MemorySource):
+        in_memory = False
+
+        def __init__(self, matrix, name):
+            super().__init__(matrix)
+            self.name = name
+
+        def read(self, rows, cols):
+            alive = sum(part() is not None for part in parts[self.name])
+            most[self.name] = max(most[self.name], alive + 1)
+            # A base, which any view keeps alive.
+            made = super().read(rows, cols).copy()
+            parts[self.name].append(weakref.ref(made))
+            return made
+
+    a = Kept((rng.standard_normal((60, 8)) * 9).astype(kind), "a")
+    b = Kept((rng.standard_normal((8, 40)) * 9).astype(kind), "b")
+    panels = journal.tile([((0, 60), (0, 40))], 6, 8)
+    with codedla.SerialPool(5) as pool:
+        work = Panels(a, b, pool=pool, operation="matmul", ranges=panels, code=code, tolerate=1)
+        most.update(a=0, b=0)
+        out = np.empty((60, 40), kind)
+        gc.disable()  # nothing may wait for it
+        try:
+            work.run(lambda *_: None, out=out, verify=verify)
+        finally:
+            gc.enable()
+    np.testing.assert_allclose(out, a.matrix @ b.matrix, atol=1e-9)
+    assert most["b"] == 1
+    assert most["a"] <= OPEN_ROUNDS
 
 
 @pytest.mark.parametrize("dtype", [float, np.int64])
