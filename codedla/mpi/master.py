@@ -84,7 +84,7 @@ class Master:
     def run(self, job: Round) -> Outcome:
         """Run one round; see :class:`codedla.engine.round.Pool`."""
         outcomes: list[Outcome] = []
-        self.run_all([job], lambda index, outcome: outcomes.append(outcome))
+        self._run([job], lambda index, outcome: outcomes.append(outcome), None, foreign=False)
         return outcomes[0]
 
     def run_all(
@@ -94,6 +94,16 @@ class Master:
         window: int | None = None,
     ) -> None:
         """Run several rounds at a time; see :class:`codedla.engine.round.Pool`."""
+        self._run(jobs, done, window, foreign=True)
+
+    def _run(
+        self,
+        jobs: Iterable[Round],
+        done: Callable[[int, Outcome], None],
+        window: int | None,
+        *,
+        foreign: bool,
+    ) -> None:
         with self._consistent() as postponed:
             if self._closed:
                 raise PoolClosed("this pool is closed; use it inside its with block")
@@ -115,6 +125,7 @@ class Master:
                 deadline=self.deadline,
                 trace=self.trace,
                 window=window,
+                foreign=foreign,
             )
             self.lines.listener = session
             for link in self.links:  # of quick rounds, which leave the late alone

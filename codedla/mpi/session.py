@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from numpy.typing import NDArray
@@ -60,6 +61,8 @@ class Session:
         Whether rounds note what takes how long on which rank.
     window : int, optional
         Rounds that may be open at a time; see :class:`codedla.engine.schedule.Schedule`.
+    foreign : bool
+        ``jobs`` and ``done`` are the caller's: signal handlers may run in them.
     """
 
     def __init__(
@@ -73,7 +76,10 @@ class Session:
         deadline: float | None,
         trace: bool,
         window: int | None = None,
+        foreign: bool = True,
     ) -> None:
+        self._callers: Callable[[], AbstractContextManager[None]]
+        self._callers = postponed.lifted if foreign else nullcontext
         self._lines, self._links = lines, lines.links
         self._jobs, self._done = iter(jobs), done
         self._new_key, self._postponed, self._trace = new_key, postponed, trace
@@ -116,7 +122,7 @@ class Session:
 
     def _draw(self) -> tuple[int, Collector] | None:
         """Begin one more round, and tell its collector what is known of the workers."""
-        with self._postponed.lifted():
+        with self._callers():
             job = next(self._jobs, None)
         if job is None:
             return None
@@ -424,6 +430,6 @@ class Session:
             running.tracer.span(-1, "decode", began, end)
             running.tracer.end(self._links, job.collector, running.key, decided)
         running.measure(decided, began, end)
-        with self._postponed.lifted():
+        with self._callers():
             self._done(running.index, outcome)
         return True

@@ -7,6 +7,7 @@ the master has reached a point where it may stop.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found] # known to Python, not to type checkers
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,12 @@ from types import FrameType
 from typing import Any
 
 __all__ = ["Postponed"]
+
+_NUMBERS = tuple(int(number) for number in signal.valid_signals())
+# The module signal turns every number into an enumeration and back: for sixty of them that takes
+# longer than the messages of a small round. What it is made of does not.
+_getsignal: Callable[[int], Any] = _signal.getsignal
+_set: Callable[[int, Any], Any] = _signal.signal
 
 
 class Postponed:
@@ -30,11 +37,11 @@ class Postponed:
 
     def __enter__(self) -> Postponed:
         if threading.current_thread() is threading.main_thread():
-            for number in signal.valid_signals():
-                handler = signal.getsignal(number)
+            for number in _NUMBERS:
+                handler = _getsignal(number)
                 if callable(handler):
                     self._handlers[number] = handler
-                    signal.signal(number, self._note)
+                    _set(number, self._note)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -57,11 +64,11 @@ class Postponed:
             yield
         finally:
             for number in handlers:
-                signal.signal(number, self._note)
+                _set(number, self._note)
 
     def _restore(self) -> None:
         for number, handler in self._handlers.items():
-            signal.signal(number, handler)
+            _set(number, handler)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._caught.append((number, frame))

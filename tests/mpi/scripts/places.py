@@ -104,7 +104,7 @@ match place:
     case "master pool" | "worker pool":
         replace(MPIPool, "__init__", fail, here=on_master if "master" in place else on_worker)
     case "encode":
-        replace(encoder.DenseEncoder, "coded", fail, here=on_master, after=1)
+        replace(encoder.DenseEncoder, "coded_together", fail, here=on_master)
     case "check":
         replace(product.ReplyCheck, "check", fail, here=on_master, after=2)
         options["verify"] = "locate"
