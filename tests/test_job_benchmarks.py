@@ -47,6 +47,15 @@ def test_rounds(tmp_path):
     assert "round ms" in text
 
 
+def test_outofcore(tmp_path):
+    text, figures = run("outofcore.py", tmp_path, "--folder", str(tmp_path))
+    summary = figures["summary"]
+    assert summary["operands_by_limit"] >= 3
+    assert summary["measured_peak"] <= summary["planned_peak"] <= summary["limit"]
+    assert "peak measured" in text
+    assert list(tmp_path.iterdir()) == [tmp_path / "figures.json"]
+
+
 @pytest.mark.skipif(not getattr(find_launcher(), "tolerant", False), reason="a loss ends the job")
 def test_pipeline(tmp_path):
     text, figures = run("pipeline.py", tmp_path, "--cases", "one killed")

@@ -18,7 +18,7 @@ faults for --inject (RANK counts from 1; rank 0 is the master):
   raise:RANK:ROUND         its task raises an exception (round 1 is the product)
   random:DIST:PARAMS       every task sleeps a random time, e.g. random:exp:0.1"""
 EPILOG = f"""\
-A and B: .npy (memory-mapped), .npz (SciPy sparse), .mtx, .mtx.gz or FILE.h5:/dataset
+A and B: .npy, .npz (SciPy sparse), .mtx, .mtx.gz or FILE.h5:/dataset
 
 examples:
   codedla matmul A.npy B.npy -o C.npy --ranks 9
@@ -32,6 +32,11 @@ A large product is saved in panels of rows. When the job ends early (the end of 
 lost master, Ctrl-C), what is finished stays beside the output, and the same command with --resume
 computes the rest, with another number of ranks if need be. In a job that may be started again by
 itself, give --resume --force from the start.
+
+Operands in .npy and HDF5 files may be larger than the memory of the master: the product is then
+computed in panels of rows and columns, and of the operands only what these need is read. What the
+master may take is half of the free memory, a limit of the system (ulimit -v), or --master-memory;
+--dry-run and codedla plan say what the panels will take.
 
 {FAULTS}"""
 

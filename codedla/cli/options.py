@@ -156,13 +156,13 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
         help="compute and save N rows of the product at a time (default: about 10 s of work, at "
         "most 64 panels; a small product is one panel)",
     )
-    add_master_memory(run)
     run.add_argument(
         "--panel-columns",
         type=count,
         metavar="N",
         help="of these rows, N columns at a time (default: all, or as many as fit into memory)",
     )
+    add_master_memory(run)
     run.add_argument(
         "--resume",
         action="store_true",
