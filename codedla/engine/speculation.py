@@ -22,7 +22,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable
 
-__all__ = ["LEAST", "PATIENCE", "QUANTILE", "Speculation"]
+__all__ = ["LEAST", "PATIENCE", "QUANTILE", "Speculation", "enough"]
 
 QUANTILE = 0.75
 """Part of the needed replies that must have come before anybody is called late."""
@@ -30,6 +30,12 @@ PATIENCE = 1.5
 """A worker is late after this many times the median time of a task."""
 LEAST = 0.1
 """Seconds within which nobody is late: sending a share again takes its time, too."""
+
+
+def enough(needed: int) -> int:
+    """Return how many of the needed replies must have come before anybody is called late."""
+    # At least one, so that of two tasks the second can be late.
+    return max(1, math.floor(QUANTILE * needed))
 
 
 class Speculation:
@@ -61,8 +67,7 @@ class Speculation:
 
     def __init__(self, clock: Callable[[], float], needed: int, workers: Iterable[int]) -> None:
         self._clock = clock
-        # At least one, so that of two tasks the second can be late.
-        self._enough = max(1, math.floor(QUANTILE * needed))
+        self._enough = enough(needed)
         # In the order of these times, as clocks do not go back: who is late comes first.
         self._since = dict.fromkeys(workers, clock())
         self._times: list[float] = []

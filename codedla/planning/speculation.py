@@ -1,20 +1,19 @@
-"""Re-execution of late tasks on idle workers, as task schedulers do it."""
+"""Late tasks given to idle workers as well, by the rule of :mod:`codedla.engine.speculation`.
+
+There the limit follows every reply that comes; here it is the one when anybody can first be called
+late. Replies that come later lengthen it a little.
+"""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DONE_FRACTION", "PATIENCE", "copies"]
+from codedla.engine.speculation import LEAST, PATIENCE, enough
+
+__all__ = ["copies"]
 
 Times = NDArray[np.float64]
-
-DONE_FRACTION = 0.75
-"""Tasks that must be done before any is executed again."""
-PATIENCE = 1.5
-"""Times the median of a task after which it counts as late."""
 
 
 def copies(
@@ -46,11 +45,14 @@ def copies(
     -------
     served, done : ndarray (rounds, tasks)
     """
-    place = max(math.ceil(DONE_FRACTION * served.shape[1]) - 1, 0)
-    ready = np.partition(served, place, axis=1)[:, place : place + 1]
-    # Half of all tasks are done before three quarters are: the median over all is theirs.
-    median = np.median(done - ordered, axis=1, keepdims=True)
-    noticed = np.maximum(ordered + PATIENCE * median, ready)
+    first = enough(served.shape[1])
+    ready = np.partition(served, first - 1, axis=1)[:, first - 1 : first]
+    # In ascending order, those that have not come by then last.
+    taken = np.sort(np.where(served <= ready, served - ordered, np.inf), axis=1)
+    middle = first // 2
+    median = (taken[:, middle, None] + taken[:, first - 1 - middle, None]) / 2
+    limit = np.maximum(PATIENCE * median, LEAST)
+    noticed = np.maximum(ordered + limit, ready)
     late = served > noticed
     copied = noticed + np.cumsum(late, axis=1) * sending + plain + again
     return (

@@ -11,6 +11,7 @@ from codedla.codes.families.partial import Partial
 from codedla.codes.families.replication import Replication
 from codedla.codes.families.uncoded import Uncoded
 from codedla.engine.arrivals import decoding_times
+from codedla.engine.speculation import LEAST, Speculation
 from codedla.errors import UsageError
 from codedla.planning import Machine, simulate, workload_of
 from codedla.planning.panels import counted
@@ -193,10 +194,36 @@ def test_late_tasks_are_executed_again():
     served, ended = copies(
         done + 0.5, ordered, done, plain=plain, again=again, sending=0.25, travel=0.5
     )
-    # Three quarters are there after 2.5 s, one and a half medians have passed after 3 s: then the
-    # copy is sent, takes its 2 s and its own delay. The last task is done before its own.
-    assert served[0].tolist() == [2.5] * 6 + [6.75, 5.5]
-    assert ended[0].tolist() == [2.0] * 6 + [6.25, 5.0]
+    # Three quarters are there after 2.5 s, one and a half medians have passed after 3.75 s: then
+    # the copy is sent, takes its 2 s and its own delay. The last task is done before its own.
+    assert served[0].tolist() == [2.5] * 6 + [7.5, 5.5]
+    assert ended[0].tolist() == [2.0] * 6 + [7.0, 5.0]
+
+
+def test_nobody_is_late_at_once_or_while_many_are_missing():
+    def served_by(*seconds):
+        times = np.array([seconds])
+        zero = np.zeros_like(times)
+        return copies(times, zero, times, plain=zero[0], again=zero, sending=0.0, travel=0.0)[
+            0
+        ].tolist()[0]
+
+    # A tenth of a second is too short to send a share again, whatever the others took.
+    assert served_by(0.01, 0.01, 0.01, 0.5) == [0.01, 0.01, 0.01, LEAST]
+    assert served_by(0.01, 0.01, math.inf, math.inf) == [0.01, 0.01, math.inf, math.inf]
+
+
+@pytest.mark.parametrize("late", [2.2, 9.0])
+def test_copies_are_made_when_the_collector_would(late):
+    times = np.array([[1.0, 1.1, 1.2, 1.3, 1.4, 1.5, late, 9.5]])
+    now = 0.0
+    policy = Speculation(lambda: now, times.shape[1], range(times.shape[1]))
+    for worker in range(6):
+        now = times[0, worker]
+        policy.ended(worker)
+    zero = np.zeros_like(times)
+    served, _ = copies(times, zero, times, plain=zero[0], again=zero, sending=0.0, travel=0.0)
+    assert served[0, 6:] == pytest.approx([policy.due()] * 2)
 
 
 def test_speculation_in_a_whole_round():
@@ -205,7 +232,8 @@ def test_speculation_in_a_whole_round():
     delays[0, 3] = 50.0
     healthy = simulate(work, Machine()).seconds[0]
     again = simulate(work, Machine(), delays, again=np.zeros((1, 8))).seconds[0]
-    assert healthy < again < 3 * healthy
+    # Nobody is called late within a tenth of a second.
+    assert LEAST < again < LEAST + 3 * healthy
     assert simulate(work, Machine(), delays).seconds[0] > 50.0
 
 
