@@ -40,6 +40,8 @@ MPI_SPACE, MPI_RESIDENT = 256 << 20, 48 << 20
 """What MPI adds to the address space and to the resident memory of the master."""
 _SHARED = 0.5
 """Of memory that other ranks on the same node use as well, what the master plans with."""
+_LEAST = 256 << 20
+"""Bytes that are planned with however little is free: the system makes room, or says no."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,13 @@ def budget(asked: float | None = None, *, mpi: bool = True) -> Budget:
         found.append(Budget(limit - space, "ulimit -v", space, "address space"))
     if asked is None:
         found += [
-            Budget(_SHARED * free - resident, name, resident, "resident memory")
+            # What this process has is not free any more.
+            Budget(
+                max(_SHARED * free - (MPI_RESIDENT if mpi else 0), _LEAST),
+                name,
+                resident,
+                "resident memory",
+            )
             for name, free in _free()
         ]
     return min(
