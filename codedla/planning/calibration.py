@@ -113,7 +113,7 @@ def _with_messages(machine: Machine, pool: Pool, a: Array) -> Machine:
         machine,
         overhead=empty / (_EVENTS * workers),
         setup=max(product - empty, 0.0),
-        setup_round=max(resident - empty, 0.0),
+        overhead_round=resident / (_EVENTS * workers),
         source=f"measured with {workers} workers",
     )
     if not machine.ranks_per_host:

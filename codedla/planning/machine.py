@@ -13,7 +13,7 @@ from codedla.errors import UsageError
 __all__ = ["Machine"]
 
 SCHEMA = "codedla.machine/1"
-_MAY_BE_ZERO = ("overhead", "latency", "setup", "setup_round", "ranks_per_host")
+_MAY_BE_ZERO = ("overhead", "latency", "setup", "overhead_round", "ranks_per_host")
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Machine:
         Of the master's link, each way; infinite where all ranks share one memory.
     setup : float
         Seconds that a product takes on the master besides all that depends on sizes.
-    setup_round : float
-        The same of a product with resident shares.
+    overhead_round : float
+        The overhead of a message where A's shares are resident, all of a round's included.
     cores : float
         Cores of a host. Two that share their units count as fewer.
     ranks_per_host : int
@@ -64,7 +64,7 @@ class Machine:
     latency: float = 2e-6
     bandwidth: float = 12e9
     setup: float = 2e-3
-    setup_round: float = 1e-4
+    overhead_round: float = 5e-6
     cores: float = 1.0
     ranks_per_host: int = 0
     storage: float = 2e9

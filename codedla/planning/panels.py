@@ -50,7 +50,8 @@ def run(
     begin = first + machine.latency
     cpu = o + workload.sent / machine.copy + workload.combined / machine.encode
     cpu = cpu + workload.flops / machine.flops
-    sleep = delays + (slow - 1.0) * workload.flops / machine.flops
+    # A slow worker sleeps for a multiple of the time it has computed, whoever shared its core.
+    dragging = (slow - 1.0) * workload.flops / machine.flops
     # The spare shares are made for panels in which they are needed, one in N / K.
     order = o + (workload.encoded / machine.encode).mean()
     taken = o + workload.reply / machine.copy
@@ -62,7 +63,7 @@ def run(
     if machine.ranks_per_host and not together:
         rate *= machine.share_of_core(machine.ranks_per_host)
     for _ in range(_SWEEPS if together else 1):
-        each = cpu / rate[:, None] + sleep
+        each = (cpu + dragging) / rate[:, None] + delays
         starts = begin + once / rate[:, None]
         ends = counted(starts, each, many, needed * many)
         ends = np.maximum(ends, np.maximum(own, wire) + begin[0])

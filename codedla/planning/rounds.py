@@ -24,7 +24,7 @@ LogP model", SPAA 1995.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,6 +95,8 @@ def simulate(
     UsageError
         The delays or factors are not those of the code's workers.
     """
+    if workload.operation == "round":
+        machine = replace(machine, overhead=machine.overhead_round, setup=0.0)
     workers = workload.code.n_workers
     delays = np.zeros((rounds, workers)) if delays is None else np.asarray(delays, float)
     slow = np.ones(workers) if slow is None else np.asarray(slow, float)
@@ -115,8 +117,7 @@ def simulate(
         if again is not None:
             served, done = _executed_again(workload, machine, (served, ordered, done), plain, again)
         found = _ended(workload, machine, served, ordered, done)
-    setup = machine.setup_round if workload.operation == "round" else machine.setup
-    around = setup + (workload.before + workload.after) / machine.scan
+    around = machine.setup + (workload.before + workload.after) / machine.scan
     return Timings(found[0] + around, found[1], master_seconds(workload, machine))
 
 
