@@ -146,7 +146,7 @@ def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> list[Faul
         )
     _check_memory(size, n_ranks)
     if args.save:
-        from codedla.engine.speeds import speeds_file
+        from codedla.measured.speeds import speeds_file
 
         if speeds_file() is None:
             raise UsageError(
@@ -315,7 +315,7 @@ def _tell(args: argparse.Namespace, figures: Figures, repeats: int) -> None:
 
 def _save(figures: Figures) -> None:
     from codedla.cli.verdict import doubt
-    from codedla.engine.speeds import Speeds, save, speeds_file
+    from codedla.measured.speeds import Speeds, save, speeds_file
 
     path = speeds_file()
     if path is None:  # checked before anything was measured

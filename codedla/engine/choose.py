@@ -27,8 +27,8 @@ from codedla.codes.limits import most_tolerated
 from codedla.codes.peeling import PeelingCode
 from codedla.engine.cost import Cost, in_bytes, predict
 from codedla.engine.grids import grids_to_try, named_grid
-from codedla.engine.speeds import speeds
 from codedla.errors import UsageError
+from codedla.measured.speeds import speeds
 
 __all__ = [
     "Candidate",

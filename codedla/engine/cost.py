@@ -2,7 +2,7 @@
 
 The time of a round is modelled as the longest worker's flops, all bytes through the master, and
 what is left to decode when the last needed reply is there, at the speeds that were measured or are
-assumed (:mod:`codedla.engine.speeds`). Sparse operands fill up when blocks are
+assumed (:mod:`codedla.measured.speeds`). Sparse operands fill up when blocks are
 added: a share of ``w`` blocks of density ``d`` has up to ``w d`` of its entries stored, and from
 :data:`~codedla.engine.encoder.DENSE_SHARE_FROM` on it is dense.
 """
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from codedla.codes.base import Code
 from codedla.codes.exact import ModularCode
 from codedla.engine.encoder import DENSE_SHARE_FROM
-from codedla.engine.speeds import Speeds, speeds
 from codedla.engine.work import COST, SPARSE_COST
+from codedla.measured.speeds import Speeds, speeds
 
 __all__ = ["Cost", "in_bytes", "in_flops", "predict"]
 

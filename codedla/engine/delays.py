@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.engine.traces import Trace, read_trace
 from codedla.errors import UsageError
+from codedla.measured.traces import Trace, read_trace
 
 __all__ = ["DISTRIBUTIONS", "Delays", "parse_delays", "unknown"]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from codedla.blocks import Grid
 from codedla.codes.base import Code
-from codedla.engine.speeds import Speeds, speeds
 from codedla.errors import UsageError
+from codedla.measured.speeds import Speeds, speeds
 
 if TYPE_CHECKING:
     from codedla.engine.choose import Request

@@ -19,8 +19,8 @@ from codedla.codes.exact import ExactCode
 from codedla.engine import choose
 from codedla.engine.arguments import MOST_WORKERS, block_counts, positive, whole_number
 from codedla.engine.cost import Cost, in_bytes, in_flops, predict
-from codedla.engine.speeds import speeds
 from codedla.errors import UsageError
+from codedla.measured.speeds import speeds
 
 __all__ = ["DEFAULT_TOLERANCE", "Plan", "compute_dtype", "default_tolerance", "make_plan"]
 

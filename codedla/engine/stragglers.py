@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla.engine.delays import DISTRIBUTIONS, Delays, parse_delays, unknown
-from codedla.engine.traces import Trace
 from codedla.errors import UsageError
+from codedla.measured.traces import Trace
 
 __all__ = [
     "CORRUPTIONS",

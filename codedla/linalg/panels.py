@@ -26,7 +26,6 @@ from codedla.engine.memory import OPEN_ROUNDS, Budget, panel_memory, too_small
 from codedla.engine.plan import Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Outcome, Pool, Progress, Round
-from codedla.engine.speeds import speeds
 from codedla.errors import CodedlaWarning
 from codedla.linalg.exact import runner
 from codedla.linalg.merge import merge_reports
@@ -40,6 +39,7 @@ from codedla.linalg.product import (
 from codedla.linalg.resident import resident_keys
 from codedla.linalg.sources import MemorySource, Range, Source, as_source, survey
 from codedla.linalg.verify import SharedCheck, worthwhile
+from codedla.measured.speeds import speeds
 
 __all__ = ["PANEL_SECONDS", "Panel", "Panels", "automatic_rows", "fit_panels", "merge_reports"]
 

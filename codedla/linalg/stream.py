@@ -18,11 +18,11 @@ from codedla.engine import arithmetic
 from codedla.engine.arguments import positive
 from codedla.engine.report import Report
 from codedla.engine.round import Progress
-from codedla.engine.speeds import speeds
 from codedla.linalg.merge import merge_reports
 from codedla.linalg.operands import Checked
 from codedla.linalg.panels import Panel, Panels
 from codedla.linalg.product import Product, check_options
+from codedla.measured.speeds import speeds
 
 __all__ = ["MOST_PANELS", "PANEL_SECONDS", "panel_rows", "run_streamed", "usual_rows"]
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from codedla.engine.facts import Facts
 from codedla.engine.plan import Plan
-from codedla.engine.speeds import speeds
 from codedla.errors import VerificationFailed
 from codedla.linalg.operands import Checked, combinable
 from codedla.linalg.projection import (
@@ -28,6 +27,7 @@ from codedla.linalg.projection import (
     right_sides,
 )
 from codedla.linalg.tiles import tiled_product
+from codedla.measured.speeds import speeds
 
 __all__ = [
     "CHEAP",

@@ -19,9 +19,9 @@ from codedla.engine.plan import Plan, compute_dtype, machine_epsilon, make_plan
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
 from codedla.engine.spectral import METHODS
-from codedla.engine.speeds import speeds
 from codedla.errors import UsageError
 from codedla.linalg.operands import COMBINATION_GROWTH, EXACT_BELOW, as_array
+from codedla.measured.speeds import speeds
 from codedla.transforms.checks import ConvolutionCheck, verify_convolution
 from codedla.transforms.coded import (
     Pieces,

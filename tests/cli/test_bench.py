@@ -10,9 +10,9 @@ import pytest
 from codedla.cli.main import main
 from codedla.cli.measure import CASES, Measurement, new_figures
 from codedla.cli.verdict import Case, Figures, slow_ranks, table, verdict
-from codedla.engine.speeds import load
 from codedla.engine.stragglers import parse_fault
 from codedla.errors import VerificationFailed
+from codedla.measured.speeds import load
 from codedla.mpi.launch import command, find_launcher
 from codedla.pools.serial import SerialPool
 

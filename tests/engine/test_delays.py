@@ -9,8 +9,8 @@ import pytest
 import codedla
 from codedla.engine.delays import Delays, parse_delays
 from codedla.engine.stragglers import FaultPlan, parse_fault
-from codedla.engine.traces import read_trace
 from codedla.errors import UsageError
+from codedla.measured.traces import read_trace
 
 
 def test_weibull_has_its_moments():

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from codedla.engine.plan import make_plan
-from codedla.engine.speeds import ASSUMED, Speeds, load, save, speeds, speeds_file
 from codedla.errors import CodedlaWarning
+from codedla.measured.speeds import ASSUMED, Speeds, load, save, speeds, speeds_file
 
 ABOUT = {"host": "node7", "date": "2026-01-02"}
 
