@@ -134,7 +134,9 @@ class Schedule:
 
     def answered(self, worker: int, task: Task) -> None:
         """Note that a worker has answered, or given up, one of its orders."""
-        self._orders[worker].remove(task)
+        orders = self._orders[worker]
+        if task in orders:  # or the worker was lost in the meantime
+            orders.remove(task)
         self._vain.clear()
         self._release(worker, task)
 
