@@ -26,11 +26,11 @@ from codedla.blocks import Split
 from codedla.codes import error_estimate
 from codedla.codes.base import Code
 from codedla.engine.facts import Facts
-from codedla.engine.plan import Plan, machine_epsilon
+from codedla.engine.plan import Plan, compute_dtype, machine_epsilon
 from codedla.engine.quick import Quick, QuickPool
 from codedla.engine.report import Report
 from codedla.engine.round import Check, Event
-from codedla.linalg.operands import Checked, combinable
+from codedla.linalg.operands import COMBINATION_GROWTH, Checked, combinable
 from codedla.linalg.product import USUAL_SPREAD, new_report, reply_dtype
 
 __all__ = ["Repeated"]
@@ -93,6 +93,7 @@ class Repeated:
         self._replies = np.zeros((plan.code.n_shares, self._rows.size, plan.shape[2]), plan.dtype)
         self._recipes: dict[int, _Recipe | None] = {}
         self._everybody = (1 << plan.code.n_shares) - 1
+        self._largest = _largest_norm(a, plan)
         self._usual = 0.0
         self._pause = self._skipped = 0
 
@@ -137,11 +138,10 @@ class Repeated:
         norm = _norm(x)
         if norm is None or (limit is not None and limit < 2 * patience):
             return None
-        # No entry is larger than the norm; where that is too careful, the ordinary way is not.
-        b = Checked(x, Facts(True, norm, norm))
-        if not combinable(self._a, b, self._plan.dtype):
+        if not norm < self._largest:
             return None
-        attempt = _Attempt(self, None if check_of is None else check_of(b))
+        check = None if check_of is None else check_of(Checked(x, Facts(True, norm, norm)))
+        attempt = _Attempt(self, check)
         job = Quick(self._first_key, x, attempt.take, patience)
         if not self._pool.quick(job) or attempt.product is None:
             self._pause, self._skipped = min(2 * self._pause + 1, _PAUSE), 0
@@ -284,6 +284,18 @@ class _Attempt:
             return None if self._mask == repeated.everybody else False
         self.recipe, self.product = recipe, repeated.decode(recipe)
         return True
+
+
+def _largest_norm(a: Checked, plan: Plan) -> float:
+    """Return the norm below which no product with a vector can overflow.
+
+    No entry is larger than the norm; where that is too careful, the ordinary way is not.
+    """
+    unit = Checked(np.zeros((plan.shape[1], plan.shape[2]), plan.dtype), Facts(True, 1.0, 1.0))
+    if not combinable(a, unit, plan.dtype):
+        return 0.0
+    ceiling = float(np.finfo(compute_dtype(plan.dtype)).max) / COMBINATION_GROWTH
+    return ceiling / max(1.0, a.facts.max_abs * plan.shape[1])
 
 
 def _whole(code: Code, share: int) -> bool:

@@ -25,6 +25,8 @@ from codedla.mpi.wire import Backoff, Kind, Message, Received
 
 __all__ = ["run_quick"]
 
+OWED = 2
+"""Answers that a worker may owe, this round's among them."""
 _STALE = 0.25
 """Seconds after which an unanswered order is a matter for an ordinary round."""
 _SENDS = 2
@@ -49,8 +51,8 @@ def run_quick(lines: Lines, job: Quick, key: int) -> bool:
     try:
         return _Run(lines, job, key).run()
     finally:
-        for link in lines.links:
-            if link.orders and any(seconds > _LONG for *_, seconds in job.replies):
+        if any(seconds > _LONG for *_, seconds in job.replies):
+            for link in lines.links:
                 lines.cancel(link)
 
 
@@ -100,15 +102,15 @@ class _Run:
         words[wire.VOIDS_AT] = True
         wire.describe_own(words, 0, job.first_key)
         wire.describe(words, 1, 0, job.x)
-        for link in self._links:
-            if len(link.orders) > 1:
-                continue
+        asked = [link for link in self._links if len(link.orders) < OWED]
+        # The books wait until everybody has something to do.
+        sent = [link for link in asked if self._lines.order(link, message) is not None]
+        now = time.perf_counter()
+        for link in sent:
             for given in link.orders:
                 given.cancelled = True
             link.given = number
-            if self._lines.order(link, message) is not None:
-                now = time.perf_counter()
-                link.orders.append(Given(Task(self._key, link.worker), number, now, None))
+            link.orders.append(Given(Task(self._key, link.worker), number, now, None))
 
     def _look(self) -> tuple[bool, bool | None]:
         """Look for answers; return whether there were any, and what the last one led to."""
