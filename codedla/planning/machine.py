@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -94,11 +95,14 @@ class Machine:
         return min(1.0, self.cores / max(ranks, 1))
 
     def save(self, path: str | Path) -> None:
-        """Write the figures as JSON."""
+        """Write the figures as JSON, to a temporary file that is then renamed."""
         figures = {
             name: None if value == math.inf else value for name, value in asdict(self).items()
         }
-        Path(path).write_text(json.dumps({"schema": SCHEMA, **figures}, indent=1) + "\n")
+        target = Path(path)
+        temporary = target.with_name(f".{target.name[:50]}.{os.getpid()}.part")
+        temporary.write_text(json.dumps({"schema": SCHEMA, **figures}, indent=1) + "\n")
+        temporary.replace(target)
 
     @classmethod
     def load(cls, path: str | Path) -> Machine:
