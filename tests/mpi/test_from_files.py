@@ -21,9 +21,9 @@ def test_workers_read_and_encode(job):
                 continue
             # A recipe for each operand and worker, once more where a share goes to another.
             assert case["sent"] < 6 * (2 * 1000 + vector), name
-            if phase == "not_rank_2":
-                [(lost, reason)] = case["lost"]
-                assert lost == 2, name
+            # Where three of four replies suffice, the word of rank 2 may come after them.
+            if name == "matmul 0":
+                assert len(case["lost"]) == (phase == "not_rank_2")
+            for lost, reason in case["lost"]:
+                assert (phase, lost) == ("not_rank_2", 2), name
                 assert "cannot read /proc/self/cwd/a.npy: [Errno 2]" in reason
-            else:
-                assert case["lost"] == [], name
