@@ -91,6 +91,8 @@ class Repeated:
         self._rows = Split(plan.shape[0], plan.grid.m)
         self._eps = machine_epsilon(plan.compute)
         self._replies = np.zeros((plan.code.n_shares, self._rows.size, plan.shape[2]), plan.dtype)
+        # Where each reply goes; what lies below a shorter one stays zero.
+        self._places = [self._replies[w, : self._length(w)] for w in plan.code.shares]
         self._recipes: dict[int, _Recipe | None] = {}
         self._everybody = (1 << plan.code.n_shares) - 1
         self._largest = _largest_norm(a, plan)
@@ -158,11 +160,10 @@ class Repeated:
 
     def keep(self, share: int, reply: Array) -> bool:
         """Keep a reply; return whether it is of the right kind."""
-        place = self._replies[share]
-        rows = self._length(share)
-        if reply.dtype != place.dtype or reply.shape != (rows, place.shape[1]):
+        place = self._places[share]
+        if reply.dtype != place.dtype or reply.shape != place.shape:
             return False
-        place[:rows] = reply
+        place[...] = reply
         return True
 
     def _length(self, share: int) -> int:

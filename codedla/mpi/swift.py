@@ -31,6 +31,7 @@ _STALE = 0.25
 """Seconds after which an unanswered order is a matter for an ordinary round."""
 _SENDS = 2
 """Messages to a worker that are not asked whether they have left: nearly always they have."""
+_REPLY = int(Kind.REPLY)
 _LONG = 2e-3
 """Seconds of computing that are worth a CANCEL."""
 
@@ -137,14 +138,17 @@ class _Run:
         """Take an answer; return whether the replies suffice, None to give up."""
         link.sign_of_life()
         words = message.words[:10].tolist()
-        mine = words[wire.ORDER_AT] == self._number and words[2] == self._key
-        if not (mine and words[1] == Kind.REPLY and words[7]):
+        number = words[wire.ORDER_AT]
+        due = link.orders and link.orders[0].number == number
+        if not (due and words[1] == _REPLY and words[7]):
             kind = message.kind
             self._lines.accept(link, message)
-            return None if kind is Kind.ERROR or (mine and kind is Kind.REPLY) else False
+            return None if number == self._number or kind is Kind.ERROR else False
         try:
-            link.orders.pop()
-            link.freed = time.perf_counter()
+            link.orders.popleft()
+            link.freed = link.heard
+            if number != self._number:
+                return False  # too late
             self._job.replies.append((link.freed, link.worker, words[8] * 1e-9))
             reply = message.payload.view(wire.dtype_of(words[6])).reshape(words[4], words[5])
             return self._job.take(link.worker, reply)
