@@ -187,7 +187,11 @@ def file_view(matrix: Any) -> FileView | None:
     if owner is None or owner.filename is None or min(matrix.strides) < 0:
         return None
     # A view of a map is one, too, and says nothing of its own place; the map begins at a page.
-    mapped = owner._mmap
+    mapped: Any = owner
+    while not isinstance(mapped, mmap.mmap):
+        mapped = getattr(mapped, "base", None)
+        if mapped is None:
+            return None  # a copy, which keeps the name of the file
     start = owner.offset - owner.offset % mmap.ALLOCATIONGRANULARITY
     place = matrix.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
     path = os.path.abspath(owner.filename)

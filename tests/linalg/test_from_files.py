@@ -58,6 +58,7 @@ def test_what_lies_in_no_file(tmp_path):
     mapped = saved(tmp_path, "a", np.ones((4, 4)))
     assert file_view(np.ones((4, 4))) is None
     assert file_view(mapped * 1.0) is None
+    assert file_view(mapped.copy()) is None
     assert file_view(mapped[::-1]) is None
 
 
