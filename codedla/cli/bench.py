@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import datetime
 import json
+import math
 import platform
 import socket
 import statistics
@@ -158,16 +159,17 @@ def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> list[Faul
 
 
 def _check_memory(size: int, n_ranks: int) -> None:
-    from codedla.cli.doctor import available_memory
     from codedla.engine.cost import in_bytes
+    from codedla.measured.memory import free_memory
 
     # Operands, two results and their difference on the master; as much again in all shares.
-    needed, free = (5 + 4) * 8 * size**2, available_memory()
+    square = (5 + 4) * 8
+    needed, free = square * size**2, min((free for _, free in free_memory()), default=math.inf)
     if needed > free:
         raise UsageError(
             f"matrices must fit into memory; got --size {size}, which needs about "
             f"{in_bytes(needed)} on this host where {in_bytes(free)} are available; use --size "
-            f"{max(int((free / 144) ** 0.5) // 100 * 100, n_ranks - 1)}"
+            f"{max(int((free / 2 / square) ** 0.5) // 100 * 100, n_ranks - 1)}"
         )
 
 

@@ -193,8 +193,10 @@ def _blas() -> Iterator[Finding]:
 
 
 def _cores() -> Finding:
+    from codedla.mpi.cores import quota as granted
+
     allowed, present = len(os.sched_getaffinity(0)), os.cpu_count() or 1
-    quota = _cpu_quota()
+    quota = granted()
     text = f"{allowed} of {present} allowed"
     if quota is not None:
         text += f", CPU time limited to {quota:.1f} cores"
@@ -204,28 +206,9 @@ def _cores() -> Finding:
     return Finding("cores", "ok", text, data=data)
 
 
-def _cpu_quota() -> float | None:
-    """Return the cores' worth of CPU time that the control group allows, None without a limit."""
-    try:
-        with open("/sys/fs/cgroup/cpu.max") as file:
-            limit, period = file.read().split()
-    except (OSError, ValueError):
-        return None
-    return None if limit == "max" else int(limit) / int(period)
-
-
-def available_memory() -> int:
-    """Return the bytes of this host that programs can still get."""
-    return _memory_facts()["MemAvailable"]
-
-
-def _memory_facts() -> dict[str, int]:
-    with open("/proc/meminfo") as file:
-        return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in file}
-
-
 def _memory() -> Finding:
-    facts = _memory_facts()
+    with open("/proc/meminfo") as file:
+        facts = {line.split(":")[0]: int(line.split()[1]) * 1024 for line in file}
     free, total = facts["MemAvailable"], facts["MemTotal"]
     return Finding(
         "memory",

@@ -12,8 +12,9 @@ from codedla.cli.options import code_arguments
 from codedla.errors import UsageError
 
 if TYPE_CHECKING:
-    from codedla.engine.memory import Budget, PanelMemory
+    from codedla.engine.memory import PanelMemory
     from codedla.engine.plan import Plan
+    from codedla.measured.memory import Budget
 
 __all__ = ["Layout", "Stored", "lay_out"]
 
@@ -140,8 +141,9 @@ def lay_out(
     """
     from dataclasses import replace
 
-    from codedla.engine.memory import budget, panel_memory
+    from codedla.engine.memory import panel_memory
     from codedla.linalg.panels import automatic_rows, fit_panels
+    from codedla.measured.memory import budget
 
     rows, cols = max(plan.shape[0], 1), max(plan.shape[2], 1)
     dtypes, loaded = (a.dtype, b.dtype), (a.loaded > 0, b.loaded > 0)

@@ -22,7 +22,7 @@ from codedla.codes.exact import ModularCode
 from codedla.engine.arguments import positive
 from codedla.engine.encoder import make_encoder
 from codedla.engine.facts import together
-from codedla.engine.memory import OPEN_ROUNDS, Budget, panel_memory, too_small
+from codedla.engine.memory import OPEN_ROUNDS, panel_memory, too_small
 from codedla.engine.plan import Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Outcome, Pool, Progress, Round
@@ -39,6 +39,7 @@ from codedla.linalg.product import (
 from codedla.linalg.resident import resident_keys
 from codedla.linalg.sources import MemorySource, Range, Source, as_source, survey
 from codedla.linalg.verify import SharedCheck, worthwhile
+from codedla.measured.memory import Budget
 from codedla.measured.speeds import speeds
 
 __all__ = ["PANEL_SECONDS", "Panel", "Panels", "automatic_rows", "fit_panels", "merge_reports"]

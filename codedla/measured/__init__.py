@@ -1,4 +1,4 @@
-"""What was measured and lies in files: speeds of a cluster, times that tasks took.
+"""What files say: speeds that were measured, times that tasks took, memory that is free.
 
-Whoever predicts or draws delays asks here, so that the engine itself reads no files.
+Whoever predicts, draws delays or cuts panels asks here; the engine itself does no I/O.
 """

@@ -16,7 +16,7 @@ import pytest
 from codedla.cli import checksums, journal
 from codedla.cli.output import Output
 from codedla.cli.restart import Restart
-from codedla.engine import memory
+from codedla.measured import memory
 from codedla.mpi.launch import find_launcher, run_job
 from tests.cli.conftest import ROOT
 from tests.cli.test_resume import SLOW, Job, leftovers
@@ -54,7 +54,8 @@ import numpy as np
 import codedla
 from codedla.cli import journal
 from codedla.cli.files import inspect
-from codedla.engine.memory import budget, panel_memory, process_size
+from codedla.engine.memory import panel_memory
+from codedla.measured.memory import budget, process_size
 from codedla.engine.plan import make_plan
 from codedla.linalg.panels import Panels, fit_panels
 

@@ -13,13 +13,14 @@ import scipy.sparse
 import codedla
 from codedla.cli import journal
 from codedla.cli.files import inspect
-from codedla.engine.memory import OPEN_ROUNDS, WORKING, Budget, budget, panel_memory
+from codedla.engine.memory import OPEN_ROUNDS, WORKING, panel_memory
 from codedla.engine.plan import make_plan
 from codedla.engine.stragglers import Fault
 from codedla.errors import CodedlaWarning, UsageError, VerificationFailed
 from codedla.linalg.panels import Panels, fit_panels
 from codedla.linalg.projection import Partition
 from codedla.linalg.sources import FileSource, MemorySource
+from codedla.measured.memory import Budget
 
 SHAPE = (37, 23, 29)
 ROWS, COLS = [(0, 10), (10, 20), (20, 37)], [(0, 17), (17, 29)]
@@ -221,40 +222,6 @@ def test_memory_of_operands_in_memory_is_not_counted():
     assert needed[0] - needed[1] == 500 * 300 * 8
     assert needed[1] > needed[2]
     assert panel_memory(plan, (np.dtype(np.int8),) * 2).master > needed[0]
-
-
-def test_the_users_limit_and_that_of_the_system(monkeypatch):
-    from codedla.engine import memory
-
-    mine = budget(float(1 << 30), mpi=False)
-    assert mine.limit == "--master-memory"
-    assert mine.bytes + mine.base == 1 << 30
-    monkeypatch.setattr(memory.resource, "getrlimit", lambda _: (1 << 28, 1 << 28))
-    tight = budget(float(1 << 40), mpi=False)
-    assert (tight.limit, tight.measure) == ("ulimit -v", "address space")
-    assert tight.bytes + tight.base == 1 << 28
-    assert budget(mpi=True).bytes == tight.bytes - memory.MPI_SPACE
-
-
-def test_control_groups(tmp_path, monkeypatch):
-    from codedla.engine import memory
-
-    texts = {
-        "/proc/meminfo": "MemAvailable: 8000000 kB\n",
-        "/proc/self/cgroup": "0::/job/step\n",
-        "/sys/fs/cgroup/job/memory.max": "1000000000\n",
-        "/sys/fs/cgroup/job/memory.current": "400000000\n",
-        "/sys/fs/cgroup/job/memory.stat": "anon 1\ninactive_file 100000000\n",
-        "/sys/fs/cgroup/job/step/memory.max": "max\n",
-        "/sys/fs/cgroup/job/step/memory.current": "1\n",
-    }
-    monkeypatch.setattr(memory, "_read", lambda path: texts.get(str(path), ""))
-    found = budget(mpi=False)
-    assert found.limit == "the memory of this control group"
-    assert found.bytes == pytest.approx(0.5 * 7e8)
-    # A small product is not refused because others have the memory.
-    texts["/sys/fs/cgroup/job/memory.current"] = "1000000000\n"
-    assert budget(mpi=True).bytes == 256 << 20
 
 
 def test_a_source_is_taken_as_it_is(rng):
