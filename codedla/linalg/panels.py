@@ -93,8 +93,8 @@ def fit_panels(
 ) -> tuple[int, int]:
     """Return rows and columns of panels that fit into the master's memory.
 
-    Of all widths the one that takes least time: the wider the panels, the fewer times A is read,
-    and the lower they must be.
+    Of all widths the one that takes least time: the wider the panels, the fewer times A is read
+    by the master, and the lower they must be, the more often a worker goes through its B.
 
     Parameters
     ----------
@@ -140,13 +140,16 @@ def fit_panels(
     found, best = (0, 0), math.inf
     widest = n if cols is None else min(cols, n)
     of_a = m * plan.shape[1] * plan.density[0] * dtypes[0].itemsize
+    of_b = plan.shape[1] * n * plan.density[1] * plan.compute.itemsize / plan.grid.n
     parts, width = 1, widest
     while True:
         height = highest(width)
         if height:
-            # A is read and sent once for every range of columns; every panel is a round.
-            ranges = -(-n // width)
-            seconds = ranges * (2 * of_a / speeds().bandwidth + -(-m // height) * _ROUND_SECONDS)
+            # A is read and sent once for every range of columns; for every panel a worker reads
+            # its share of B in its own memory, which low panels do not repay; and it is a round.
+            ranges, strips = -(-n // width), -(-m // height)
+            moved = ranges * 2 * of_a + strips * of_b
+            seconds = moved / speeds().bandwidth + ranges * strips * _ROUND_SECONDS
             if seconds < best:
                 found, best = (height, width), seconds
         if width <= across:
