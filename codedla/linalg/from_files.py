@@ -10,9 +10,10 @@ from codedla.blocks import Split
 from codedla.codes.exact import ExactCode
 from codedla.engine.arguments import check_choice
 from codedla.engine.plan import Plan
-from codedla.engine.recipe import RecipeEncoder, file_view
+from codedla.engine.recipe import RecipeEncoder
 from codedla.errors import UsageError
 from codedla.linalg.operands import Checked
+from codedla.views import file_view
 
 __all__ = ["ENCODE", "check_encode", "mapped", "recipe_encoder"]
 

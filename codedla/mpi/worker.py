@@ -31,7 +31,6 @@ from typing import Any, NoReturn
 import numpy as np
 from mpi4py import MPI
 
-from codedla.engine.recipe import Unreadable
 from codedla.engine.stragglers import Fault, FaultPlan
 from codedla.engine.work import by_number
 from codedla.mpi import world
@@ -54,6 +53,7 @@ from codedla.mpi.wire import (
     Types,
     unpack,
 )
+from codedla.views import Unreadable
 
 __all__ = ["Worker", "worker_serve"]
 

@@ -8,9 +8,10 @@ import pytest
 import codedla
 from codedla.blocks import Split
 from codedla.engine.encoder import DenseEncoder
-from codedla.engine.recipe import Recipe, RecipeEncoder, Unreadable, file_view
+from codedla.engine.recipe import Recipe, RecipeEncoder
 from codedla.engine.stragglers import parse_fault
 from codedla.errors import UsageError
+from codedla.views import Unreadable, file_view
 
 RNG = np.random.default_rng(90007)
 
