@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from codedla.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = [
     "add_code_options",
@@ -17,6 +20,7 @@ __all__ = [
     "code_arguments",
     "count",
     "parse_blocks",
+    "parse_dtype",
     "parse_shape",
     "positive_number",
 ]
@@ -236,6 +240,24 @@ def parse_shape(text: str) -> tuple[int, int, int]:
         )
     rows, inner, *columns = (int(part) for part in text.split("x"))
     return rows, inner, columns[0] if columns else 1
+
+
+def parse_dtype(name: str) -> np.dtype:
+    """Read a NumPy dtype.
+
+    Raises
+    ------
+    UsageError
+        There is no such dtype.
+    """
+    import numpy as np
+
+    try:
+        return np.dtype(name)
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"--dtype must be a NumPy type; got {name!r}; use float64, float32 or complex128"
+        ) from None
 
 
 def _whole_number(text: str) -> int:

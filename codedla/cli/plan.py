@@ -12,6 +12,7 @@ from codedla.cli.options import (
     add_json,
     add_master_memory,
     code_arguments,
+    parse_dtype,
     parse_shape,
 )
 from codedla.errors import UsageError
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
         made = make_plan(
             (rows, inner),
             (inner, columns),
-            _dtype(args.dtype),
+            parse_dtype(args.dtype),
             n_workers,
             operation=args.operation,
             **code_arguments(args),
@@ -126,14 +127,3 @@ def _candidates(rows: list[dict[str, Any]]) -> str:
     for row, line in zip(rows, cells, strict=True):
         lines += ["  ".join(map(str.ljust, line, widths)).rstrip(), f"    {row['verdict']}"]
     return "\n".join(lines)
-
-
-def _dtype(name: str) -> Any:
-    import numpy as np
-
-    try:
-        return np.dtype(name)
-    except (TypeError, ValueError):
-        raise UsageError(
-            f"--dtype must be a NumPy type; got {name!r}; use float64, float32 or complex128"
-        ) from None

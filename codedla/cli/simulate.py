@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from codedla.cli.messages import fail, say
-from codedla.cli.options import add_json, parse_shape
+from codedla.cli.options import add_json, parse_dtype, parse_shape
 from codedla.errors import UsageError
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _read(args: argparse.Namespace) -> tuple[Study, list[Scheme], list[int]]:
     ------
     UsageError
     """
-    from codedla.engine.delays import parse_delays
+    from codedla.engine.delays import SEED, parse_delays
     from codedla.planning.machine import Machine
     from codedla.planning.study import Study, parse_losses, parse_scheme
 
@@ -198,7 +198,7 @@ def _read(args: argparse.Namespace) -> tuple[Study, list[Scheme], list[int]]:
             raise UsageError(f"--png must end in .png; got {args.png!r}; choose such a name")
         _check_file(args.png, args)
         _matplotlib()
-    delays, seed = None, 20177
+    delays, seed = None, SEED
     if args.delays is not None:
         delays, seed = parse_delays(args.delays.removeprefix("random:"))
     tolerate = None if args.tolerate is None else parse_losses(args.tolerate)
@@ -221,7 +221,6 @@ def _read(args: argparse.Namespace) -> tuple[Study, list[Scheme], list[int]]:
 def _sizes(args: argparse.Namespace) -> tuple[tuple[int, int, int], Any]:
     import numpy as np
 
-    from codedla.cli.plan import _dtype
     from codedla.engine.plan import compute_dtype
 
     if args.shape is not None:
@@ -233,7 +232,7 @@ def _sizes(args: argparse.Namespace) -> tuple[tuple[int, int, int], Any]:
         shape = parse_shape(args.shape)
         if min(shape) < 1:
             raise UsageError(f"--shape must be positive numbers; got {args.shape}")
-        return shape, compute_dtype(_dtype(args.dtype))
+        return shape, compute_dtype(parse_dtype(args.dtype))
     if args.a is None or args.b is None:
         raise UsageError(
             "a simulation needs two operands or --shape; got neither; see codedla simulate -h"

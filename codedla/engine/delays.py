@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from codedla.errors import UsageError
 from codedla.measured.traces import Trace, read_trace
 
-__all__ = ["DISTRIBUTIONS", "Delays", "parse_delays", "unknown"]
+__all__ = ["DISTRIBUTIONS", "SEED", "Delays", "parse_delays", "unknown"]
 
 DISTRIBUTIONS = {
     "exp": ("MEAN[:SEED]", 1),

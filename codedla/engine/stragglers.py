@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.engine.delays import DISTRIBUTIONS, Delays, parse_delays, unknown
+from codedla.engine.delays import DISTRIBUTIONS, SEED, Delays, parse_delays, unknown
 from codedla.errors import UsageError
 from codedla.measured.traces import Trace
 
@@ -80,7 +80,7 @@ class Fault:
     value: float = 0.0
     distribution: str = ""
     parameters: tuple[float, ...] = ()
-    seed: int = 20177
+    seed: int = SEED
     corruption: str = "entry"
     trace: Trace | None = None
 
@@ -181,7 +181,7 @@ class FaultPlan:
                 self._corrupt[fault.corruption] = max(known, fault.value)
         # Replies are kept only where they may be sent again.
         self._earlier: dict[tuple[tuple[int, ...], str], NDArray[np.generic]] = {}
-        self._rng = np.random.default_rng([20177, worker])
+        self._rng = np.random.default_rng([SEED, worker])
         self._tasks = 0
 
     def start_task(self) -> float:

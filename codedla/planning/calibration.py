@@ -22,6 +22,7 @@ from codedla.blocks import Grid, Split
 from codedla.codes.families.uncoded import Uncoded
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import make_decoder
+from codedla.engine.delays import SEED
 from codedla.engine.encoder import DenseEncoder
 from codedla.engine.facts import scan
 from codedla.engine.round import Operand, Pool, Round
@@ -63,7 +64,7 @@ def calibrate(
     -------
     Machine
     """
-    rng = np.random.default_rng(20177)
+    rng = np.random.default_rng(SEED)
     a, b = rng.standard_normal((2, _SIDE, _SIDE))
     large = rng.standard_normal((8 * 256, _MESSAGE // 8 // 1024))
     out = np.empty_like(a)

@@ -14,7 +14,7 @@ import codedla.codes  # noqa: F401  enters the codes into the table
 from codedla.codes import registry
 from codedla.codes.base import Code
 from codedla.engine.choose import Request, default_tolerate, too_many_shares
-from codedla.engine.delays import Delays
+from codedla.engine.delays import SEED, Delays
 from codedla.engine.grids import grids_to_try
 from codedla.errors import UsageError
 from codedla.linalg.stream import usual_rows
@@ -180,7 +180,7 @@ class Study:
     machine: Machine
     delays: Delays | None = None
     rounds: int = 100
-    seed: int = 20177
+    seed: int = SEED
     operation: str = "product"
     encoding: str = "master"
     panels: int | None = None

@@ -16,6 +16,7 @@ from codedla.codes.base import Code
 from codedla.engine.arguments import positive
 from codedla.engine.arrivals import decoding_times
 from codedla.engine.collector import Instruction
+from codedla.engine.delays import SEED
 from codedla.engine.round import Outcome, Round
 from codedla.engine.stragglers import Delays, Fault
 from codedla.errors import UsageError
@@ -62,7 +63,7 @@ class SimulatedPool(LocalPool):
         n_workers: int,
         delays: DelayModel | None = None,
         faults: Iterable[Fault] = (),
-        seed: int = 20177,
+        seed: int = SEED,
         task_seconds: float = 1e-3,
         deadline: float | None = None,
     ) -> None:
