@@ -136,6 +136,16 @@ class LocalPool:
             job.progress(len(collector.responders), collector.needed, len(job.shares))
         return instruction
 
+    def note_helper(
+        self, job: Round, share: int, worker: int, outcome: Outcome, seconds: float
+    ) -> None:
+        """Note that a worker was given the share of another; a silent one's own is its own."""
+        home = job.collector.code.home(share)
+        if home != worker:
+            late = share in job.collector.speculated
+            kind, how = ("speculated", "as well as") if late else ("redispatched", "instead of")
+            outcome.events.append(Event(seconds, kind, worker, f"{how} rank {home + 1}"))
+
     def mourn(self, job: Round, outcome: Outcome) -> None:
         """Note whom this round lost and earlier ones had not."""
         away = {*job.collector.lost_workers, *job.collector.silent_workers}

@@ -100,12 +100,7 @@ class Simulation:
         self._began[worker] = (self.now, share)
         if delay is None:
             delay = float(pool.drawn()[worker])
-            home = self.collector.code.home(share)
-            if home != worker:  # a silent worker that is back goes on with its own
-                spare = share in self.collector.speculated
-                kind = "speculated" if spare else "redispatched"
-                how = "as well as" if spare else "instead of"
-                self._note(kind, worker, f"{how} rank {home + 1}")
+            pool.note_helper(self.job, share, worker, self.outcome, self.now)
         try:
             own = plan.start_task() if pool.faults else 0.0
         except RuntimeError as error:

@@ -186,9 +186,7 @@ class Streaming:
         entry = self._rounds[task.key]
         delay = 0.0 if worker in entry.asked else float(entry.delays[worker])
         entry.asked.add(worker)
-        home = entry.job.collector.code.home(task.share)
-        if home != worker:
-            self._note(entry, "redispatched", worker, f"instead of rank {home + 1}")
+        pool.note_helper(entry.job, task.share, worker, entry.outcome, self.now - entry.start)
         try:
             own = plan.start_task() if pool.faults else 0.0
         except RuntimeError as error:

@@ -57,6 +57,20 @@ def test_every_round_is_done_once_and_right(kind):
     np.testing.assert_allclose(product, A @ B, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["speculative", "replication"])
+def test_helpers_are_noted_for_what_they_are(name):
+    outcomes = []
+    faults = [parse_fault("slow:2:30" if name == "speculative" else "kill:2:0.5")]
+    with codedla.SimulatedPool(2, faults=faults, task_seconds=1.0) as pool:
+        job = make_job(A[:4], name=name, workers=2)
+        pool.run_all([job], lambda index, outcome: outcomes.append(outcome))
+    helped = [(event.kind, event.note) for event in outcomes[0].events if "rank 2" in event.note]
+    late = name == "speculative"
+    assert helped == [
+        ("speculated", "as well as rank 2") if late else ("redispatched", "instead of rank 2")
+    ]
+
+
 @POOLS
 def test_no_rounds_at_all(kind):
     with kind(2) as pool:
