@@ -422,7 +422,8 @@ def _multiply_in_panels(
 ) -> tuple[Report, list[Report]]:
     """Compute what an earlier run has not; return the report of it all, and of each panel."""
     from codedla.cli.progress import progress
-    from codedla.linalg.panels import Panels, merge_reports
+    from codedla.linalg.merge import merge_reports
+    from codedla.linalg.panels import Panels
 
     if task.layout.out_of_core:
         # What MPI takes was assumed; now it is known.

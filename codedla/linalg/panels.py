@@ -28,7 +28,6 @@ from codedla.engine.report import Report
 from codedla.engine.round import Outcome, Pool, Progress, Round
 from codedla.errors import CodedlaWarning
 from codedla.linalg.exact import runner
-from codedla.linalg.merge import merge_reports
 from codedla.linalg.operands import Checked, plan_product
 from codedla.linalg.product import (
     Product,
@@ -42,11 +41,11 @@ from codedla.linalg.verify import SharedCheck, worthwhile
 from codedla.measured.memory import Budget
 from codedla.measured.speeds import speeds
 
-__all__ = ["PANEL_SECONDS", "Panel", "Panels", "automatic_rows", "fit_panels", "merge_reports"]
+__all__ = ["SAVED_SECONDS", "Panel", "Panels", "automatic_rows", "fit_panels"]
 
-PANEL_SECONDS = 10.0
-"""What a panel should take: far more than its round costs, little to lose."""
-MOST_PANELS = 64
+SAVED_SECONDS = 10.0
+"""What a panel that is saved should take: far more than saving costs, little to lose."""
+MOST_SAVED = 64
 LENT_BYTES = 1 << 28
 """Panels up to this size are the caller's memory: no late reply ends up in finished rows. Larger
 ones, in files that may be larger than memory, are received in place as a whole product is."""
@@ -60,7 +59,7 @@ Done = Callable[[Panel, Report, NDArray[Any]], None]
 
 
 def automatic_rows(plan: Plan) -> int:
-    """Return the rows of C in a panel, such that it takes about :data:`PANEL_SECONDS`.
+    """Return the rows of C in a panel, such that it takes about :data:`SAVED_SECONDS`.
 
     Parameters
     ----------
@@ -73,7 +72,7 @@ def automatic_rows(plan: Plan) -> int:
         All rows when the product is small.
     """
     rows = plan.shape[0]
-    panels = min(int(plan.seconds / PANEL_SECONDS), MOST_PANELS)
+    panels = min(int(plan.seconds / SAVED_SECONDS), MOST_SAVED)
     if panels <= 1:
         return max(rows, 1)
     # Whole blocks, so that no share is padded.

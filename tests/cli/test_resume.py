@@ -27,7 +27,8 @@ from codedla.cli.journal import Contents, Entry
 from codedla.cli.output import Output
 from codedla.cli.restart import Restart, identity_of
 from codedla.errors import CodedlaWarning, NotDecodable, UsageError
-from codedla.linalg.panels import Panels, automatic_rows, merge_reports
+from codedla.linalg.merge import merge_reports
+from codedla.linalg.panels import Panels, automatic_rows
 from codedla.mpi.launch import find_launcher
 from tests.cli.conftest import ROOT
 
