@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from codedla.mpi.wire import Backoff
+from codedla.mpi.backoff import Backoff
 
 TAG_VECTOR, TAG_REPLY = 1, 2
 WAITS = ("sleep", "mpi")

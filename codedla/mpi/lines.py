@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from codedla.errors import UsageError
 from codedla.mpi import world
+from codedla.mpi.backoff import Backoff
 from codedla.mpi.link import Given, Link, Receipt
 from codedla.mpi.reception import Reception
-from codedla.mpi.wire import Answer, Backoff, Kind, Message, Received, Transfer, Types
+from codedla.mpi.wire import Answer, Kind, Message, Received, Transfer, Types
 
 __all__ = ["DRAIN", "Lines", "Listener"]
 

@@ -23,6 +23,7 @@ from codedla.engine.collector import Collector, Instruction
 from codedla.engine.round import Outcome, Round
 from codedla.engine.schedule import Schedule
 from codedla.errors import WorkerError
+from codedla.mpi.backoff import Backoff
 from codedla.mpi.dispatch import dispatch
 from codedla.mpi.lines import DRAIN, Lines
 from codedla.mpi.link import Given, Link, Receipt
@@ -30,7 +31,7 @@ from codedla.mpi.reception import check_reply
 from codedla.mpi.running import Running
 from codedla.mpi.signals import Postponed
 from codedla.mpi.watch import Watch, frozen_for
-from codedla.mpi.wire import Answer, Backoff
+from codedla.mpi.wire import Answer
 
 __all__ = ["AHEAD", "Session"]
 

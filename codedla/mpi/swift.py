@@ -19,9 +19,10 @@ from mpi4py import MPI
 from codedla.engine.quick import Quick
 from codedla.engine.schedule import Task
 from codedla.mpi import wire
+from codedla.mpi.backoff import Backoff
 from codedla.mpi.lines import Lines
 from codedla.mpi.link import Given, Link
-from codedla.mpi.wire import Backoff, Kind, Message, Received
+from codedla.mpi.wire import Kind, Message, Received
 
 __all__ = ["run_quick"]
 

@@ -34,6 +34,7 @@ from mpi4py import MPI
 from codedla.engine.stragglers import Fault, FaultPlan
 from codedla.engine.work import by_number
 from codedla.mpi import world
+from codedla.mpi.backoff import Backoff
 from codedla.mpi.leftovers import is_alive
 from codedla.mpi.limits import orphan_limit
 from codedla.mpi.orders import Held, Order
@@ -43,7 +44,6 @@ from codedla.mpi.wire import (
     VOIDS_AT,
     WORK_AT,
     Answer,
-    Backoff,
     Inbox,
     Incoming,
     Kind,

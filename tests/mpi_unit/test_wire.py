@@ -300,45 +300,6 @@ def test_headers_are_eager_and_little(wire):
     assert message.buffer.nbytes == wire.HEADER * 8 <= 512
 
 
-def test_backoff_sleeps_ever_longer_and_starts_anew(wire, monkeypatch):
-    slept, yields = [], []
-    monkeypatch.setattr(wire.time, "sleep", slept.append)
-    monkeypatch.setattr(wire.os, "sched_yield", lambda: yields.append(1))
-    monkeypatch.setattr(wire.Backoff, "SHARED", 60.0)
-    monkeypatch.setattr(wire.Backoff, "_until_try", 0)
-    backoff = wire.Backoff(longest=5e-4)
-    for _ in range(wire.Backoff.SPINS):
-        backoff.wait()
-    assert slept == []
-    assert len(yields) == wire.Backoff.SPINS
-    for _ in range(60):
-        backoff.wait()
-    assert slept == sorted(slept)
-    assert (slept[0], slept[-1]) == (wire.Backoff.SHORTEST, 5e-4)
-    backoff.reset()
-    backoff.wait()
-    assert len(yields) == wire.Backoff.SPINS + 1
-
-
-def test_backoff_gives_up_no_core_that_others_want(wire, monkeypatch):
-    """It tries now and then whether they still do."""
-    slept, yields = [], []
-    monkeypatch.setattr(wire.time, "sleep", slept.append)
-    monkeypatch.setattr(wire.os, "sched_yield", lambda: yields.append(1))
-    monkeypatch.setattr(wire.Backoff, "_until_try", 0)
-    monkeypatch.setattr(wire.Backoff, "_pause_of_tries", 0)
-    monkeypatch.setattr(wire.Backoff, "SHARED", 0.0)
-    for _ in range(20_000):
-        backoff = wire.Backoff()
-        backoff.wait()
-    assert 6 < len(yields) < 20
-    assert len(slept) == 20_000 - len(yields)
-    monkeypatch.setattr(wire.Backoff, "SHARED", 60.0)
-    for _ in range(2 * wire.Backoff.RARELY):
-        wire.Backoff().wait()
-    assert len(yields) > wire.Backoff.RARELY - 20, "it was noticed that the core is free again"
-
-
 def test_any_traceback_fits_into_an_answer(wire):
     from codedla.mpi.worker import _describe_error
 
