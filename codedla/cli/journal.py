@@ -30,7 +30,6 @@ __all__ = [
     "Entry",
     "Panel",
     "Range",
-    "cut",
     "decode",
     "digest",
     "encode",
@@ -230,11 +229,6 @@ def tile(parts: Sequence[Panel], height: int, width: int) -> list[Panel]:
     # Panels of the same columns follow each other, so that B's are read once.
     wide.sort(key=lambda part: part[1])
     return [(piece, cols) for rows, cols in wide for piece in _pieces(*rows, height)]
-
-
-def cut(ranges: Sequence[Range], height: int) -> list[Range]:
-    """Cut ranges of rows into panels of at most ``height`` rows."""
-    return [panel for start, stop in ranges for panel in _pieces(start, stop, height)]
 
 
 def _pieces(start: int, stop: int, height: int) -> Iterator[tuple[int, int]]:

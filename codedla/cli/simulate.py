@@ -42,7 +42,7 @@ delays (what follows "random:" in --inject, too):
   fritchman:P_SLOW:P_RECOVER:SECONDS  the same in two steps, so at least two rounds
 
 schemes are codes, with NAME@LOSSES or NAME@PERCENT% tolerated, or 'speculative': uncoded, and when
-75 % are done, tasks that take 1.5 times their median, and 0.1 s at least, go to idle workers, too."""
+75 % are done, tasks that take 1.5 times their median (0.1 s at least) go to idle workers, too."""
 
 DEFAULT_MATMUL = ("uncoded", "replication@1", "speculative", "khatri-rao")
 DEFAULT_MATVEC = ("uncoded", "replication@1", "speculative", "mds")

@@ -44,6 +44,12 @@ ENTRIES = [Entry(i, i + 4, f"{i:032x}", "off") for i in range(0, 40, 4)]
 GOOD = journal.encode(HEADER, ENTRIES)
 
 
+def cut(ranges, height):
+    """Ranges of at most so many rows."""
+    panels = journal.tile([(rows, (0, 1)) for rows in ranges], height, 1)
+    return [rows for rows, _ in panels]
+
+
 def test_a_journal_is_read_as_it_was_written():
     assert journal.decode(GOOD) == Contents({"format": journal.FORMAT, **HEADER}, ENTRIES, 0, "")
 
@@ -506,7 +512,7 @@ def test_panels_give_the_product(rng, dtype, code):
     a = (rng.standard_normal((37, 12)) * 3).astype(dtype)
     b = (rng.standard_normal((12, 9)) * 3).astype(dtype)
     out = np.zeros((37, 9), dtype)
-    ranges = journal.cut([(0, 20), (22, 37)], 8)
+    ranges = cut([(0, 20), (22, 37)], 8)
     with codedla.SerialPool(5) as pool:
         report = in_panels(pool, a, b, ranges, out, code=code, tolerate=1)
     expected = a @ b
@@ -526,7 +532,7 @@ def test_sparse_panels(rng, layout):
     x = rng.standard_normal(15)
     y = np.zeros(40)
     with codedla.SerialPool(4) as pool:
-        in_panels(pool, a, x, journal.cut([(0, 40)], 11), y, operation="matvec")
+        in_panels(pool, a, x, cut([(0, 40)], 11), y, operation="matvec")
     np.testing.assert_allclose(y, a @ x, atol=1e-12)
 
 
@@ -536,7 +542,7 @@ def test_b_is_sent_once(rng):
     with codedla.SerialPool(4) as pool:
         options = {"code": "mds", "tolerate": 1}
         whole = in_panels(pool, a, b, [(0, 40)], once, **options)
-        parts = in_panels(pool, a, b, journal.cut([(0, 40)], 10), often, **options)
+        parts = in_panels(pool, a, b, cut([(0, 40)], 10), often, **options)
         again = in_panels(pool, a, b, [(0, 40)], once, **options)
     np.testing.assert_allclose(often, once, atol=1e-12)
     # Rows are padded to whole blocks, a little; B would be 4 times as much.
@@ -555,7 +561,7 @@ def test_errors_of_any_panel_come_before_the_first(rng):
 def test_the_timeout_is_for_all_panels(rng):
     a, b, out = np.ones((60, 4)), np.ones((4, 4)), np.empty((60, 4))
     with codedla.SimulatedPool(3, delays=lambda _, n: np.full(n, 0.4)) as pool:
-        panels = Panels(a, b, pool=pool, operation="matmul", ranges=journal.cut([(0, 60)], 1))
+        panels = Panels(a, b, pool=pool, operation="matmul", ranges=cut([(0, 60)], 1))
         with pytest.raises(NotDecodable, match="time-out"):
             panels.run(lambda *_: time.sleep(0.2), out=out, timeout=1.0)
 
