@@ -69,12 +69,17 @@ class FileView:
 
 
 def file_view(matrix: Any) -> FileView | None:
-    """Return where a memory-mapped matrix, or a part of one, lies in its file; else None."""
+    """Return where a memory-mapped matrix, or a part of one, lies in its file; else None.
+
+    None, too, where the file is not what was mapped: deleted, replaced, or changed in memory only.
+    """
     owner = matrix
     while owner is not None and not isinstance(owner, np.memmap):
         owner = getattr(owner, "base", None)
     if owner is None or owner.filename is None or min(matrix.strides) < 0:
         return None
+    if owner.mode == "c":
+        return None  # what was changed in memory is not in the file
     # A view of a map is one, too, and says nothing of its own place; the map begins at a page.
     mapped: Any = owner
     while not isinstance(mapped, mmap.mmap):
@@ -82,12 +87,17 @@ def file_view(matrix: Any) -> FileView | None:
         if mapped is None:
             return None  # a copy, which keeps the name of the file
     start = owner.offset - owner.offset % mmap.ALLOCATIONGRANULARITY
-    place = matrix.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data
+    memory = np.frombuffer(mapped, np.uint8)
+    place = matrix.ctypes.data - memory.ctypes.data
     path = os.path.abspath(owner.filename)
     try:
         content = np.memmap(path, np.uint8, mode="r")
     except (OSError, ValueError):
         return None  # it has been deleted since
+    there = content[start : start + memory.size]
+    # Of a file that is shorter now, the end of the old map cannot be looked at.
+    if there.size < memory.size or _sample(there) != _sample(memory):
+        return None  # another one has taken its name
     return FileView(
         path=path,
         offset=start + place,

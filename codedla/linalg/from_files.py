@@ -20,6 +20,9 @@ __all__ = ["ENCODE", "check_encode", "mapped", "recipe_encoder"]
 ENCODE = ("master", "workers")
 """Values of ``encode=``."""
 
+_PLAIN_DRIVERS = ("sec2", "stdio")
+"""Of h5py: the others keep a file in memory, or in several files."""
+
 _CURE = (
     "pass numpy.load(path, mmap_mode='r') or a contiguous HDF5 dataset in a file that all hosts "
     "see under the same path, or use encode='master'"
@@ -45,11 +48,16 @@ def mapped(value: Any, name: str) -> Any:
     Raises
     ------
     UsageError
-        The dataset is chunked, compressed or empty.
+        The dataset is chunked, compressed or empty, or its file is none by itself.
     """
     identity: Any = getattr(value, "id", None)
     if not hasattr(identity, "get_offset"):
         return value
+    if value.file.driver not in _PLAIN_DRIVERS:
+        raise UsageError(
+            f"{name} must lie in one ordinary HDF5 file, for workers to read; got one of driver "
+            f"{value.file.driver!r}; save it in a file, or use encode='master'"
+        )
     offset = identity.get_offset()
     if offset is None or value.external:
         raise UsageError(
@@ -86,8 +94,8 @@ def recipe_encoder(
     view = file_view(operand.matrix) if isinstance(operand.matrix, np.ndarray) else None
     if view is None:
         raise UsageError(
-            f"{name} must lie in a file, dense, for workers to encode it; got a matrix in memory; "
-            f"{_CURE}"
+            f"{name} must lie in a file, dense, for workers to encode it; got a matrix in memory, "
+            f"or one whose file has been replaced, or mapped with mode 'c'; {_CURE}"
         )
     if np.dtype(view.dtype) != plan.compute:
         raise UsageError(

@@ -63,6 +63,32 @@ def test_what_lies_in_no_file(tmp_path):
     assert file_view(mapped[::-1]) is None
 
 
+def test_a_file_that_is_not_what_was_mapped(tmp_path):
+    path = tmp_path / "a.npy"
+    mapped = saved(tmp_path, "a", np.ones((40, 40)))
+    changed = np.load(path, mmap_mode="c")
+    changed[3, 3] = 7
+    assert file_view(changed) is None
+    for values in (np.zeros((40, 40)), np.ones((20, 40))):
+        path.unlink()
+        np.save(path, values)
+        assert file_view(mapped) is None
+    path.unlink()
+    np.save(path, np.ones((40, 40)))
+    assert file_view(mapped) is not None
+
+
+def test_hdf5_files_that_no_other_process_can_open(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    values = RNG.standard_normal((12, 12))
+    options = {"core": {"backing_store": False}, "family": {"memb_size": 4096}}
+    for driver, words in options.items():
+        with h5py.File(tmp_path / "part%d.h5", "w", driver=driver, **words) as file:
+            file["a"] = values
+            with codedla.SerialPool(2) as pool, pytest.raises(UsageError, match=driver):
+                codedla.matmul(file["a"], file["a"], pool=pool, encode="workers")
+
+
 def test_another_file_is_not_taken_for_it(tmp_path):
     view = file_view(saved(tmp_path, "a", np.ones((40, 40))))
     (tmp_path / "a.npy").unlink()
