@@ -29,7 +29,7 @@ from codedla.linalg.masks import draw_masks
 from codedla.linalg.merge import merge_reports, shifted, time_left
 from codedla.linalg.operands import COMBINATION_GROWTH, as_array
 from codedla.linalg.polynomial import Trace, over_field, over_reals, trace
-from codedla.linalg.product import complete_report, new_report, tell_losses
+from codedla.linalg.reporting import complete_report, new_report, tell_losses
 from codedla.linalg.spares import ModularSpares, SpareDecoder
 from codedla.remainders import crt
 

@@ -10,7 +10,7 @@ from typing import Any
 from codedla.engine.plan import Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Progress
-from codedla.linalg.product import new_report
+from codedla.linalg.reporting import new_report
 
 __all__ = ["merge_reports", "shifted", "time_left"]
 

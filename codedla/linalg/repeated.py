@@ -31,7 +31,8 @@ from codedla.engine.quick import Quick, QuickPool
 from codedla.engine.report import Report
 from codedla.engine.round import Check, Event
 from codedla.linalg.operands import COMBINATION_GROWTH, Checked, combinable
-from codedla.linalg.product import USUAL_SPREAD, new_report, reply_dtype
+from codedla.linalg.product import USUAL_SPREAD, reply_dtype
+from codedla.linalg.reporting import new_report
 
 __all__ = ["Repeated"]
 

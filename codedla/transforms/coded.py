@@ -21,7 +21,7 @@ from codedla.engine.plan import Plan, machine_epsilon
 from codedla.engine.report import Report
 from codedla.engine.round import Check, Operand, Pool, Progress, Round
 from codedla.errors import CodedlaWarning, UsageError
-from codedla.linalg.product import complete_report, new_report, tell_losses, tell_miss
+from codedla.linalg.reporting import complete_report, new_report, tell_losses, tell_miss
 
 __all__ = [
     "VERIFY",

@@ -79,6 +79,7 @@ print(json.dumps({"limit": limit, "needed": needed, "panel": size, "status": sta
 """
 
 
+@pytest.mark.slow
 def test_three_times_the_limit_in_one_process(tmp_path):
     shape = 1800, 44000, 230
     expected = operands(tmp_path, *shape)
@@ -102,6 +103,7 @@ def test_three_times_the_limit_in_one_process(tmp_path):
     np.testing.assert_allclose(np.load(tmp_path / "C.npy"), expected, atol=1e-11)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(LAUNCHER is None, reason="no mpirun on this machine")
 @pytest.mark.jobs
 def test_three_times_the_limit_of_the_master(tmp_path, monkeypatch):
