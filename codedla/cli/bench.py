@@ -295,8 +295,8 @@ def _tell(args: argparse.Namespace, figures: Figures, repeats: int) -> None:
     if args.save:
         _save(figures)
     if args.png is not None:
-        from codedla.cli.output import write_bytes
         from codedla.cli.picture import draw_bench
+        from codedla.writing import write_bytes
 
         write_bytes(Path(args.png), draw_bench(figures))
     if args.json:

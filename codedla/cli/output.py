@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from codedla.cli.files import H5_SPEC, import_h5py, npy_layout
 from codedla.errors import UsageError
 
-__all__ = ["Output", "check_text", "write_bytes", "write_text"]
+__all__ = ["Output", "check_text"]
 
 
 class Output:
@@ -307,19 +307,3 @@ def check_text(path: Path, *, force: bool) -> None:
         raise UsageError(
             f"an output must not exist yet; got {path}; give --force to replace it, or another name"
         )
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small text file under a temporary name and rename it."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write a small file under a temporary name and rename it."""
-    # Cut, because a name has at most 255 bytes.
-    temporary = path.with_name(f".{path.name[:50]}.{uuid.uuid4().hex[:12]}.part")
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from codedla.cli.journal import Entry, Panel, remaining, tile
 from codedla.cli.layout import Layout, Stored, lay_out
 from codedla.cli.messages import fail, say
 from codedla.cli.options import code_arguments
-from codedla.cli.output import Output, check_text, write_text
+from codedla.cli.output import Output, check_text
 from codedla.cli.restart import Restart, identity_of
 from codedla.errors import UsageError
 from codedla.mpi.launch import (
@@ -34,6 +34,7 @@ from codedla.mpi.launch import (
     thread_environment,
     world_from_env,
 )
+from codedla.writing import write_text
 
 if TYPE_CHECKING:
     from codedla.engine.plan import Plan

@@ -109,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(_table(rows, study))
     if args.png is not None:
-        from codedla.cli.output import write_bytes
+        from codedla.writing import write_bytes
 
         write_bytes(Path(args.png), _picture(rows, args.delays))
     return 0

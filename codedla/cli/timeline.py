@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from codedla.cli.files import H5_SPEC
-from codedla.cli.output import check_text, write_bytes, write_text
+from codedla.cli.output import check_text
 from codedla.errors import UsageError
+from codedla.writing import write_bytes, write_text
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

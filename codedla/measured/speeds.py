@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from codedla.errors import CodedlaWarning
+from codedla.writing import write_text
 
 __all__ = ["ASSUMED", "SCHEMA", "Speeds", "load", "save", "speeds", "speeds_file"]
 
@@ -119,7 +120,7 @@ def load(path: Path) -> Speeds:
 
 
 def save(path: Path, figures: Speeds, about: dict[str, Any]) -> None:
-    """Write measured figures, to a temporary file that is then renamed.
+    """Write measured figures.
 
     Parameters
     ----------
@@ -140,7 +141,5 @@ def save(path: Path, figures: Speeds, about: dict[str, Any]) -> None:
         "bandwidth": figures.bandwidth,
         **about,
     }
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-    temporary.write_text(json.dumps(document, indent=2) + "\n")
-    temporary.replace(path)
+    write_text(path, json.dumps(document, indent=2) + "\n")
     _known.cache_clear()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from codedla.errors import UsageError
+from codedla.writing import write_text
 
 __all__ = ["Machine"]
 
@@ -95,14 +95,11 @@ class Machine:
         return min(1.0, self.cores / max(ranks, 1))
 
     def save(self, path: str | Path) -> None:
-        """Write the figures as JSON, to a temporary file that is then renamed."""
+        """Write the figures as JSON."""
         figures = {
             name: None if value == math.inf else value for name, value in asdict(self).items()
         }
-        target = Path(path)
-        temporary = target.with_name(f".{target.name[:50]}.{os.getpid()}.part")
-        temporary.write_text(json.dumps({"schema": SCHEMA, **figures}, indent=1) + "\n")
-        temporary.replace(target)
+        write_text(Path(path), json.dumps({"schema": SCHEMA, **figures}, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: str | Path) -> Machine:

@@ -12,8 +12,9 @@ import scipy.io
 import scipy.sparse
 
 from codedla.cli.files import inspect
-from codedla.cli.output import Output, check_text, write_text
+from codedla.cli.output import Output, check_text
 from codedla.errors import UsageError
+from codedla.writing import write_text
 
 h5py = pytest.importorskip("h5py")
 
