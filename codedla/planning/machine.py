@@ -1,4 +1,8 @@
-"""What a machine is, for the model: speeds of its cores, of its memory and of its messages."""
+"""What a machine is, for the model: speeds of its cores, of its memory and of its messages.
+
+The choice of a code needs no more than two of these figures, and has its own
+(:mod:`codedla.measured.speeds`): the model is asked about other machines than this one.
+"""
 
 from __future__ import annotations
 
