@@ -30,7 +30,7 @@ CASES: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("tolerate 2", "--tolerate 2", {"tolerate": 2}),
 )
 
-#: Rows that each worker multiplies when its speed is measured, and the other two dimensions.
+#: Rows that each worker multiplies when its speed is measured, and the other two dimensions; tries.
 _PROBE = (256, 768)
 _PROBES = 3
 #: Entries per side of what is sent to measure the link, columns of the thin other operand, and how
@@ -39,6 +39,10 @@ _LINK, _THIN = 2000, 4
 _LINKS = {"out": 2, "in": 2, "latency": 5}
 #: Rounds of a matrix-vector product per stage, and seconds after which there are no more.
 _ROUNDS, _ROUNDS_SECONDS = 30, 1.5
+#: Products of the master with a vector, of which the median counts.
+_MATVECS = 10
+#: Error of an entry that is taken for a wrong computation, for each term of its sum: far more than
+#: rounding, amplified by any of the codes, amounts to.
 _ERROR = 1e-9
 
 
@@ -85,7 +89,7 @@ class Measurement:
     ) -> None:
         self.figures, self.repeats, self.budget, self.step = figures, repeats, budget, step
         figures.numpy_threads = numpy_threads
-        rng = np.random.default_rng(1)
+        rng = np.random.default_rng(30011)
         self._a = rng.standard_normal((figures.size, figures.size))
         self._b = rng.standard_normal((figures.size, figures.size))
         self._expected = np.empty_like(self._a)
@@ -159,7 +163,7 @@ class Measurement:
             self.figures.numpy.append(time.perf_counter() - began)
             vector = self._b[:, 0].copy()
             seconds = []
-            for _ in range(10):
+            for _ in range(_MATVECS):
                 began = time.perf_counter()
                 self._a @ vector
                 seconds.append(time.perf_counter() - began)

@@ -38,18 +38,22 @@ __all__ = ["Repeated"]
 
 Array = NDArray[Any]
 
+_PATIENCE = 10.0
+"""Times its usual seconds that a quick round may take before it is given up ..."""
 _LEAST, _MOST = 0.05, 0.25
-"""Seconds that a quick round may take: at least, and at most."""
+"""... but at least and at most so many seconds."""
+_LATEST = 1 / 8
+"""Weight of the latest round in the usual seconds."""
 _PAUSE = 256
 """Products that go the ordinary way, at most, after quick rounds that came to nothing."""
-_RECIPES = 256
+_DECODINGS = 256
 """Sets of shares for which it is kept how they decode."""
 _TINY = 1e-280
 """Sums of squares below this have lost digits to underflow."""
 
 
 @dataclass(frozen=True)
-class _Recipe:
+class _Decoding:
     """How the replies to one set of shares make up the product.
 
     Parameters
@@ -94,7 +98,7 @@ class Repeated:
         self._replies = np.zeros((plan.code.n_shares, self._rows.size, plan.shape[2]), plan.dtype)
         # Where each reply goes; what lies below a shorter one stays zero.
         self._places = [self._replies[w, : self._length(w)] for w in plan.code.shares]
-        self._recipes: dict[int, _Recipe | None] = {}
+        self._decodings: dict[int, _Decoding | None] = {}
         self._everybody = (1 << plan.code.n_shares) - 1
         self._largest = _largest_norm(a, plan)
         self._usual = 0.0
@@ -136,7 +140,7 @@ class Repeated:
         if self._skipped < self._pause:
             self._skipped += 1
             return None
-        patience = min(max(_LEAST, 10.0 * self._usual), _MOST)
+        patience = min(max(_LEAST, _PATIENCE * self._usual), _MOST)
         x = np.ascontiguousarray(x, self._plan.dtype)
         norm = _norm(x)
         if norm is None or (limit is not None and limit < 2 * patience):
@@ -150,12 +154,12 @@ class Repeated:
             self._pause, self._skipped = min(2 * self._pause + 1, _PAUSE), 0
             return None
         seconds = job.decided - job.began
-        self._usual += (seconds - self._usual) / (8 if self._usual else 1)
+        self._usual += (seconds - self._usual) * (_LATEST if self._usual else 1.0)
         self._pause = 0
         self._skipped = 0
         verified = "off" if check_of is None else "locate"
         total = _norm(attempt.product)
-        return attempt.product, partial(self._report, job, attempt.recipe, norm, total, verified)
+        return attempt.product, partial(self._report, job, attempt.decoding, norm, total, verified)
 
     # -- decoding ------------------------------------------------------------------------------
 
@@ -174,15 +178,15 @@ class Repeated:
         rows = self._rows.slice(block)
         return rows.stop - rows.start
 
-    def recipe(self, mask: int) -> _Recipe | None:
+    def decoding(self, mask: int) -> _Decoding | None:
         """Return how a set of shares (bits) decodes; None when not, or not accurately enough."""
-        if mask not in self._recipes:
-            if len(self._recipes) >= _RECIPES:
-                self._recipes.clear()
-            self._recipes[mask] = self._find(mask)
-        return self._recipes[mask]
+        if mask not in self._decodings:
+            if len(self._decodings) >= _DECODINGS:
+                self._decodings.clear()
+            self._decodings[mask] = self._find(mask)
+        return self._decodings[mask]
 
-    def _find(self, mask: int) -> _Recipe | None:
+    def _find(self, mask: int) -> _Decoding | None:
         code = self._plan.code
         shares = [share for share in code.shares if mask >> share & 1]
         if not code.decodable(shares):
@@ -197,22 +201,22 @@ class Repeated:
         weights = code.weights(shares)[mixed] if mixed else np.empty((0, len(shares)))
         if mixed and alpha * self._eps * self._spread() > self._plan.tolerance:
             return None  # which the ordinary way warns of
-        return _Recipe(plain, [rows[block] for block in mixed], weights, shares, alpha)
+        return _Decoding(plain, [rows[block] for block in mixed], weights, shares, alpha)
 
     def _spread(self) -> float:
         spread = self._a.row_spread
         return spread if spread > USUAL_SPREAD else 0.0
 
-    def decode(self, recipe: _Recipe) -> Array:
+    def decode(self, decoding: _Decoding) -> Array:
         """Put the product together."""
         rows, _, cols = self._plan.shape
         product = np.empty((rows, cols), self._plan.dtype)
-        for place, share in recipe.plain:
+        for place, share in decoding.plain:
             product[place] = self._replies[share, : place.stop - place.start]
-        if recipe.mixed:
-            known = self._replies[recipe.shares].reshape(len(recipe.shares), -1)
-            blocks = (recipe.weights @ known).reshape(len(recipe.mixed), -1, cols)
-            for place, block in zip(recipe.mixed, blocks, strict=True):
+        if decoding.mixed:
+            known = self._replies[decoding.shares].reshape(len(decoding.shares), -1)
+            blocks = (decoding.weights @ known).reshape(len(decoding.mixed), -1, cols)
+            for place, block in zip(decoding.mixed, blocks, strict=True):
                 product[place] = block[: place.stop - place.start]
         return product
 
@@ -229,7 +233,7 @@ class Repeated:
     # -- the report ----------------------------------------------------------------------------
 
     def _report(
-        self, job: Quick, recipe: _Recipe, x_norm: float, norm: float | None, verified: str
+        self, job: Quick, decoding: _Decoding, x_norm: float, norm: float | None, verified: str
     ) -> Report:
         plan, report = self._plan, new_report(self._plan)
         report.responders = [worker + 1 for _, worker, _ in job.replies]
@@ -246,10 +250,10 @@ class Repeated:
         sizes = [self._length(worker) for _, worker, _ in job.replies]
         width = plan.shape[2] * plan.dtype.itemsize
         report.bytes = {"sent": plan.code.n_shares * job.x.nbytes, "received": sum(sizes) * width}
-        report.amplification, report.verified = recipe.alpha, verified
+        report.amplification, report.verified = decoding.alpha, verified
         if self._a.facts.finite and norm is not None:
             scale = max(self._a.facts.norm * x_norm / norm if norm else 1.0, 1.0)
-            estimate = error_estimate(recipe.alpha, self._eps, scale)
+            estimate = error_estimate(decoding.alpha, self._eps, scale)
             estimate += plan.code.method_error * scale
             report.error_estimate = estimate if math.isfinite(estimate) else None
         report.began = job.began
@@ -268,7 +272,7 @@ class _Attempt:
         self._mask, self._count = 0, 0
         self._threshold = repeated.threshold
         self.product: Array | None = None
-        self.recipe: Any = None
+        self.decoding: Any = None
 
     def take(self, worker: int, reply: Array) -> bool | None:
         """Keep a reply, and decode when they suffice; see :class:`codedla.engine.quick.Quick`."""
@@ -281,10 +285,10 @@ class _Attempt:
         self._count += 1
         if self._count < self._threshold:
             return False
-        recipe = repeated.recipe(self._mask)
-        if recipe is None:
+        decoding = repeated.decoding(self._mask)
+        if decoding is None:
             return None if self._mask == repeated.everybody else False
-        self.recipe, self.product = recipe, repeated.decode(recipe)
+        self.decoding, self.product = decoding, repeated.decode(decoding)
         return True
 
 

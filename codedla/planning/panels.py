@@ -23,7 +23,10 @@ __all__ = ["counted", "run"]
 Times = NDArray[np.float64]
 
 _HALVINGS = 50
+"""Steps of the bisection: as many as double precision has digits, roughly."""
 _SWEEPS = 20
+"""Steps towards the part of a core that ranks have and the time for which they then need it; each
+halves what is wrong."""
 
 
 def run(
