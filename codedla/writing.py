@@ -19,12 +19,15 @@ def write_bytes(path: Path, data: bytes) -> None:
     Raises
     ------
     OSError
-        The file that was there before is as it was.
+        With the file's name; what was there before is as it was.
     """
     # Cut, because a name has at most 255 bytes.
     temporary = path.with_name(f".{path.name[:50]}.{uuid.uuid4().hex[:12]}.part")
     try:
         temporary.write_bytes(data)
         temporary.replace(path)
+    except OSError as error:
+        # A full disk has no name of its own, and the temporary one means nothing to anybody.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)

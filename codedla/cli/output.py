@@ -34,6 +34,11 @@ class Output:
         ``FILE.npy`` or ``FILE.h5:/dataset``.
     force : bool
         Whether an existing file (or dataset) may be replaced.
+
+    Raises
+    ------
+    UsageError
+        There is no name in it.
     """
 
     def __init__(self, spec: str, *, force: bool = False) -> None:
@@ -44,6 +49,8 @@ class Output:
         # Behind a symbolic link, so that the product lands on the disk that the link leads to.
         self.path = Path(os.path.realpath(name) if os.path.islink(name) else name)
         self.dataset = match["name"] if match else ""
+        if not self.path.name:
+            raise UsageError(f"an output must be a file; got the directory {spec!r}; name a file")
         # The parent process of a job chooses the mark, so that it can tidy up after a killed one.
         self._mark(os.environ.get("CODEDLA_PART") or uuid.uuid4().hex)
 

@@ -199,9 +199,10 @@ def _check(args: argparse.Namespace, operation: str, world: tuple[int, int] | No
     plan, a, b = plan_for(args, operation, n_ranks - 1)
     output = Output(args.output, force=args.force)
     for operand in (a, b):
-        if os.path.realpath(output.path) == os.path.realpath(operand.path) and not output.dataset:
+        same_place = not output.dataset or output.dataset.strip("/") == operand.dataset.strip("/")
+        if same_place and os.path.realpath(output.path) == os.path.realpath(operand.path):
             raise UsageError(
-                f"a product needs a file of its own; got -o {args.output}, which is an operand; "
+                f"a product needs a place of its own; got -o {args.output}, which is an operand; "
                 "choose another name"
             )
     shape = (a.shape[0], *b.shape[1:])

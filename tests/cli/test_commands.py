@@ -346,7 +346,15 @@ BAD = {
     ),
     "product over an operand": (
         ["matmul", "A.npy", "B.npy", "-o", "./A.npy", *RANKS, "--force"],
-        "a product needs a file of its own",
+        "a product needs a place of its own",
+    ),
+    "product over an operand in HDF5": (
+        ["matmul", "AB.h5:/A", "AB.h5:/B", "-o", "./AB.h5:A", *RANKS, "--force"],
+        "a product needs a place of its own",
+    ),
+    "product without a name": (
+        ["matmul", "A.npy", "B.npy", "-o", ".", *RANKS],
+        "an output must be a file; got the directory '.'",
     ),
     "pipe": (["matmul", "pipe.npy", "B.npy", "-o", "C.npy", *RANKS], "must be an ordinary file"),
     "name too long": (
@@ -367,6 +375,9 @@ def inputs(matrices, tmp_path, monkeypatch):
     (tmp_path / "short.npy").write_bytes((tmp_path / "A.npy").read_bytes()[:400])
     (tmp_path / "old.npy").write_text("old")
     (tmp_path / "A.txt").write_text("1 2")
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "AB.h5", "w") as file:
+        file["A"], file["B"] = matrices
     os.mkfifo(tmp_path / "pipe.npy")
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -420,6 +420,20 @@ def test_text_outputs(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def test_a_text_that_cannot_be_written_names_its_file(tmp_path, monkeypatch):
+    path = tmp_path / "r.json"
+    write_text(path, "one")
+
+    def full(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(type(path), "write_bytes", full)
+    with pytest.raises(OSError, match=r"No space.*/r\.json'"):
+        write_text(path, "two")
+    assert path.read_text() == "one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_text_outputs_with_long_names(tmp_path):
     path = tmp_path / f"{'r' * 250}.json"
     write_text(path, "\N{GREEK SMALL LETTER ALPHA}")
