@@ -193,6 +193,12 @@ class MPIPool:
             _open_pools.remove(self)
             atexit.unregister(self.close)
 
+    def losses(self) -> str:
+        """Return which ranks were lost, and why, in words; nothing when none was."""
+        links = [] if self._master is None else self._master.links
+        gone = ((link.rank, link.gone) for link in links if link.gone is not None)
+        return ", ".join(f"rank {rank} was lost ({reason})" for rank, reason in gone)
+
     def _check_free(self) -> None:
         """Refuse workers that serve another pool of this master: they would never come here."""
         serving = {rank for pool in _open_pools for rank in pool._workers}

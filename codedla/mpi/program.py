@@ -12,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from codedla.engine.stragglers import Fault
-from codedla.errors import INTERRUPTED, TERMINATED, CodedlaError
+from codedla.errors import INTERRUPTED, TERMINATED, CodedlaError, UsageError
 from codedla.mpi import world
 from codedla.mpi.launch import begun_file
 from codedla.mpi.limits import orphan_limit
@@ -115,7 +115,13 @@ def run_stages(
             manager = MPIPool(comm, faults, threads, deadline)
             manager.forget_files = not begun
             begun += 1
-            pool = manager.__enter__()
+            try:
+                pool = manager.__enter__()
+            except UsageError as error:
+                if not met:
+                    raise
+                # Nobody used it wrongly: the ranks had met before.
+                raise CodedlaError(_need_all("one was lost in between")) from error
             met = True
             if pool is None:
                 clean = clean and manager.clean
@@ -126,6 +132,8 @@ def run_stages(
                 code = job(pool)
             manager.close()
             clean = clean and manager.clean
+            if not (code or manager.clean) and begun < len(stages):
+                raise CodedlaError(_need_all(manager.losses() or "one did not stop in time"))
             if code:
                 break
         if comm.Get_rank() != 0:
@@ -163,6 +171,13 @@ def run_stages(
         clean = False
     _leave(code, clean=clean)
     return code
+
+
+def _need_all(got: str) -> str:
+    return (
+        f"all stages need all ranks; {got}; have it looked at, "
+        "and start again, if need be without it"
+    )
 
 
 def _pass_over(comm: MPI.Comm, stages: int) -> bool:
