@@ -10,6 +10,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from codedla.engine.schedule import Task
+from codedla.errors import WorkerError
 from codedla.mpi.clock import Clock
 from codedla.mpi.wire import ORDER_AT, Answer, Inbox, Received, Transfer
 
@@ -116,6 +117,15 @@ class Link:
     def located(self, what: str) -> str:
         """Return a reason for a loss with the host in front, where it is known."""
         return f"on {self.host}: {what}" if self.host else what
+
+    def task_error(self, details: dict[str, Any]) -> WorkerError:
+        """Return what a task raised on this worker, as the master raises it."""
+        return WorkerError(
+            details["message"],
+            rank=self.rank,
+            host=self.host or "unknown host",
+            traceback=details["traceback"],
+        )
 
     def sign_of_life(self) -> bool:
         """Note one; return whether the worker was believed to be frozen."""

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from codedla.engine.collector import Collector, Instruction
 from codedla.engine.round import Outcome, Round
 from codedla.engine.schedule import Schedule
-from codedla.errors import WorkerError
 from codedla.mpi.backoff import Backoff
 from codedla.mpi.dispatch import dispatch
 from codedla.mpi.lines import DRAIN, Lines
@@ -288,14 +287,8 @@ class Session:
                 running.note(link.worker, "lost", note)
                 self._instruct(running, collector.lost(link.worker, note))
             else:
-                error = WorkerError(
-                    details["message"],
-                    rank=link.rank,
-                    host=link.host or "unknown host",
-                    traceback=details["traceback"],
-                )
                 running.note(link.worker, "error")
-                self._instruct(running, collector.error(link.worker, error))
+                self._instruct(running, collector.error(link.worker, link.task_error(details)))
         self._free(link, given)
 
     def lost(self, link: Link) -> None:

@@ -12,12 +12,14 @@ message shows in its memory, though, and only then is it asked for.
 
 from __future__ import annotations
 
+import pickle
 import time
 
 from mpi4py import MPI
 
 from codedla.engine.quick import Quick
 from codedla.engine.schedule import Task
+from codedla.errors import WorkerError
 from codedla.mpi import wire
 from codedla.mpi.backoff import Backoff
 from codedla.mpi.lines import Lines
@@ -46,6 +48,11 @@ def run_quick(lines: Lines, job: Quick, key: int) -> bool:
     job : Quick
     key : int
         Id of the round.
+
+    Raises
+    ------
+    WorkerError
+        A worker's task raised.
     """
     began = job.began = time.perf_counter()
     if job.x.nbytes > wire.INLINE or not all(_ready(k, job, began) for k in lines.links):
@@ -143,7 +150,11 @@ class _Run:
         due = link.orders and link.orders[0].number == number
         if not (due and words[1] == _REPLY and words[7]):
             kind = message.kind
+            raised = _raised(link, message) if kind is Kind.ERROR else None
             self._lines.accept(link, message)
+            if raised is not None and number == self._number:
+                # An ordinary round would not tell of it if the task went well the second time.
+                raise raised
             return None if number == self._number or kind is Kind.ERROR else False
         try:
             link.orders.popleft()
@@ -155,3 +166,9 @@ class _Run:
             return self._job.take(link.worker, reply)
         finally:
             link.inbox.post()
+
+
+def _raised(link: Link, message: Received) -> WorkerError | None:
+    """Return the exception of a task, unless it concerns that rank alone: its memory, its files."""
+    details = pickle.loads(message.payload.tobytes())
+    return None if details["memory"] or details["unreadable"] else link.task_error(details)
