@@ -396,7 +396,8 @@ class _Job:
 
     def failed_to_begin(self, result: JobResult) -> bool:
         """Tell whether a rank was killed or froze before all had met."""
-        met = self.ranks.met or begun_file(self.done_file).exists()
+        # Where a rank was missed, what counts is whether they had met by then.
+        met = self.ranks.met or (result.deserter is None and begun_file(self.done_file).exists())
         if met or result.reported or raised_file(self.done_file).exists():
             return False
         if self.ranks.late:  # they have had all their time, and a host may be out of reach
@@ -434,6 +435,7 @@ class _Job:
         release = time.monotonic() + _HELD_BACK
         passed_on = 0
         deadline: float | None = None
+        last_words: float | None = None
         # Often at first: what a rank that fails at once leaves is known only if it was seen.
         look, step = time.monotonic() + 0.03, 0.03
         while process.poll() is None:
@@ -448,19 +450,26 @@ class _Job:
                 deadline = deadline or now + grace
             if deadline is None and self.done_file.exists():
                 deadline, look, step = now + grace, now + 0.3, 0.3
-            if (deadline is not None and now > deadline) or (limit is not None and now > limit):
+            if any(end is not None and now > end for end in (deadline, limit)):
                 self.hung = True
                 return
-            if now >= look:
+            forsaken = last_words is not None and now > last_words
+            if now >= look or forsaken:
                 processes = self.leftovers.look()
                 done = self.done_file.exists()
                 if done:
                     # The result is safe, and a frozen rank can never leave by itself.
                     frozen = (p.pid for p in processes if is_stopped(p.pid))
                     self.leftovers.kill(frozen, "frozen process")
-                elif self.ranks.deserted(processes, begun_file(self.done_file)) and not deadline:
+                elif not self.ranks.deserted(processes, begun_file(self.done_file)):
+                    # A rank that ended as soon as all had met may have been faster than the news.
+                    last_words = None
+                elif forsaken:
+                    self.hung = True
+                    return
+                elif last_words is None and deadline is None:
                     # Before all have met nothing can be saved; what the rank had to say, it said.
-                    deadline = now + (DESERTED if self.ranks.met else _LAST_WORDS)
+                    last_words = now + (DESERTED if self.ranks.met else _LAST_WORDS)
                 step = min(1.2 * step, 5.0 if self.ranks.met else 0.5)
                 look = now + step
             time.sleep(0.02)

@@ -97,6 +97,7 @@ class Ranks:
             self.late = True
             return True
         if not gone:
+            self.deserter = None
             return False
         self.deserter = min(gone - {-1}, default=-1)
         return True

@@ -456,6 +456,19 @@ def test_what_may_have_begun_is_not_started_again(tmp_path, monkeypatch, capfd, 
     assert capfd.readouterr().err == f"{LAUNCHER_WORDS}\n"
 
 
+def test_a_rank_that_ends_before_the_news_that_all_had_met(tmp_path, monkeypatch):
+    """It may be faster than the master, and then the job goes on without it."""
+    body = """
+    (OMPI_COMM_WORLD_RANK=1 sleep 0.5) &
+    (sleep 0.8; touch $CODEDLA_DONE.begun) &
+    (OMPI_COMM_WORLD_RANK=0 sleep 2; echo 0 >$CODEDLA_DONE) &
+    wait
+    """
+    fake_launcher(tmp_path, monkeypatch, body)
+    result = launch.run_job(["ignored"], 2, begins=True, capture=True)
+    assert (result.code, result.reported, result.hung, result.deserter) == (0, True, False, None)
+
+
 def test_words_of_a_launcher_that_goes_on_are_not_held_for_long(tmp_path, monkeypatch):
     fake_launcher(tmp_path, monkeypatch, "echo waiting >&2; sleep 60")
     code = "from codedla.mpi.launch import run_job; run_job(['x'], 1)"
