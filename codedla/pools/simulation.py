@@ -168,7 +168,8 @@ class Simulation:
             self._offer(worker, 0.0)  # it is awake: only the first share starts late
         else:
             self._free.append(worker)
-        if share in self.collector.redispatched:
+        # A wrong answer is none: whoever else computes the share goes on.
+        if share in self.collector.redispatched and not self.collector.lacks(share):
             self._cancel(share)
 
     def _give_up(self) -> None:

@@ -509,3 +509,21 @@ def test_rows_of_very_different_size_are_warned_of_when_they_are_recovered(late)
         with pytest.warns(codedla.CodedlaWarning, match="differ so much in size"):
             _, report = run()
         assert "differ so much in size" in report.warnings[0]
+
+
+@pytest.mark.filterwarnings("ignore::codedla.errors.CodedlaWarning")
+def test_a_wrong_copy_does_not_end_the_right_one():
+    """Rank 1 is late, rank 2 computes its share wrongly: rank 1's answer is still to come."""
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((2, 6, 6))
+    late = np.array([0.02, 0.0])
+    both = 0
+    lie = Fault("corrupt", 1, 0.5, corruption="scale")
+    with codedla.SimulatedPool(2, delays=lambda _, n: late, faults=[lie], deadline=0.005) as pool:
+        for _ in range(20):
+            product, report = codedla.matmul(
+                a, b, pool=pool, code="uncoded", verify="locate", return_report=True
+            )
+            np.testing.assert_allclose(product, a @ b, rtol=1e-12, atol=1e-12)
+            both += report.responders == [2, 1] and report.wrong == [2]
+    assert both, "its own share right, the other one wrong"
