@@ -139,6 +139,8 @@ class Simulation:
             self._cancelled.add((worker, share))
             self.pool.note_span(self.outcome, worker, "compute", began, self.now, share)
             self._free.append(worker)
+            # Who gives an order up is heard of.
+            self._instruct(self.collector.back(worker))
 
     def _happen(self, kind: _Kind, worker: int, share: int) -> None:
         if (worker, share) in self._cancelled and kind is not _Kind.LOST:
