@@ -81,7 +81,7 @@ print(json.dumps({"limit": limit, "needed": needed, "panel": size, "status": sta
 
 @pytest.mark.slow
 def test_three_times_the_limit_in_one_process(tmp_path):
-    shape = 1800, 44000, 230
+    shape = 2400, 44000, 230
     expected = operands(tmp_path, *shape)
     done = subprocess.run(
         [sys.executable, "-c", SERIAL, str(110 * MIB)],
