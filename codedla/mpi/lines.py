@@ -117,6 +117,15 @@ class Lines:
         link.sends.append(transfer)
         return transfer
 
+    @property
+    def moving(self) -> bool:
+        """Whether a payload is on its way to or from a worker that is alive."""
+        return any(
+            link.receipts or any(given.sending is not None for given in link.orders)
+            for link in self.links
+            if link.gone is None and not link.frozen
+        )
+
     def cancel(self, link: Link, key: int | None = None) -> None:
         """Tell a worker, once, that its orders for a round, or all, are void."""
         for given in list(link.orders):

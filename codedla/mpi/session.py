@@ -108,7 +108,7 @@ class Session:
             if happened:
                 backoff.reset()
             elif not self._decode_ahead():
-                backoff.wait()
+                backoff.wait(moving=self._lines.moving)
 
     def end(self) -> None:
         """Whatever happened, let nobody go on computing for these rounds.

@@ -461,6 +461,8 @@ class Transfer:
         self._requests = requests
         # MPI writes to or reads from this memory until the requests are complete.
         self._keep = keep
+        self.large = len(requests) > 1
+        """Whether a payload follows the message."""
 
     @staticmethod
     def send(

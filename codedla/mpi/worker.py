@@ -125,7 +125,7 @@ class Worker:
             if self._ahead:
                 self._run(self._ahead.popleft())
             else:
-                self._progress(self._look())
+                self._progress(self._look(), moving=any(sent.large for sent in self.sends))
         self.resident.clear()
         while self.sends:
             self._progress(self._flush_sends())
@@ -265,7 +265,7 @@ class Worker:
     def _answer(self, order: Order) -> tuple[Message, list[Any]]:
         """Compute the task; return the answer and the arrays that follow it."""
         while not order.arrived():
-            self._progress(self._look())
+            self._progress(self._look(), moving=True)
         self._backoff.reset()
         if order.error is not None:
             raise order.error
@@ -341,11 +341,11 @@ class Worker:
         self.sends = [transfer for transfer in self.sends if not transfer.done()]
         return len(self.sends) < before
 
-    def _progress(self, happened: bool) -> None:
+    def _progress(self, happened: bool, *, moving: bool = False) -> None:
         if happened:
             self._backoff.reset()
         else:
-            if self._backoff.wait():
+            if self._backoff.wait(moving=moving):
                 self._vigil.keep()
 
 
