@@ -7,7 +7,7 @@ or in Python's integers, which do not (:func:`integer_matmul`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from codedla.engine.facts import Facts
 from codedla.engine.plan import Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
-from codedla.errors import UsageError
+from codedla.errors import UsageError, VerificationFailed
 from codedla.galois import Field
 from codedla.linalg.field_check import FieldCheck
 from codedla.linalg.masks import draw_masks
@@ -32,7 +32,7 @@ from codedla.linalg.product import Product, check_options, run_product
 from codedla.linalg.verify import verify_product, worthwhile
 from codedla.remainders import crt
 
-__all__ = ["integer_matmul", "run_modular", "runner"]
+__all__ = ["check_residues", "integer_matmul", "run_modular", "runner"]
 
 Array = NDArray[Any]
 
@@ -86,6 +86,7 @@ def run_modular(
     parts, primes, report = _rounds(
         plan, product.pool, a, b, largest_integer(a, b), verify, timeout, progress
     )
+    check_residues(parts)
     whole = crt(parts, primes)
     if verify not in ("off", "spares"):
         verify_product(a, b, whole)
@@ -95,6 +96,16 @@ def run_modular(
         out[...] = result
         return out, report
     return result, report
+
+
+def check_residues(parts: Sequence[NDArray[Any]]) -> None:
+    """Raise VerificationFailed if what was decoded cannot come from right replies."""
+    for part in parts:
+        if part.dtype.kind == "f" and not np.array_equal(part, np.rint(part)):
+            raise VerificationFailed(
+                "replies in a prime field must be whole numbers; got fractions or NaN; a rank "
+                "computes wrongly: verify='locate' or 'spares' finds it"
+            )
 
 
 def integer_matmul(
@@ -163,6 +174,7 @@ def integer_matmul(
         report = merge_reports(plan, plan.shape[0], [], {})
     else:
         parts, primes, report = _rounds(plan, pool, a, b, largest, verify, timeout, progress)
+        check_residues(parts)
         product = crt(parts, primes, wrap=False)
         report.verified = verify
     return (product, report) if return_report else product

@@ -25,6 +25,7 @@ from codedla.engine.plan import DEFAULT_TOLERANCE, Plan
 from codedla.engine.report import Report
 from codedla.engine.round import Operand, Pool, Progress, Round
 from codedla.errors import CodedlaWarning, UsageError
+from codedla.linalg.exact import check_residues
 from codedla.linalg.masks import draw_masks
 from codedla.linalg.merge import merge_reports, shifted, time_left
 from codedla.linalg.operands import COMBINATION_GROWTH, as_array
@@ -300,6 +301,7 @@ class _Job:
             values, report = self._round(of_prime, encoders, function, left, shown)
             parts.append(values)
             reports.append(report)
+        check_residues(parts)
         merged = merge_reports(self._plan(code), self._plan(code).shape[0], reports, {})
         merged.amplification, merged.error_estimate = 1.0, 0.0
         merged.shapes = reports[0].shapes

@@ -13,7 +13,7 @@ from codedla.blocks import Grid
 from codedla.codes import get
 from codedla.engine.plan import make_plan
 from codedla.engine.stragglers import Fault
-from codedla.errors import CodedlaWarning, NotDecodable, UsageError
+from codedla.errors import CodedlaWarning, NotDecodable, UsageError, VerificationFailed
 from codedla.galois import Field
 from codedla.linalg.field_check import FieldCheck
 
@@ -302,3 +302,13 @@ def test_empty_blocks_of_sparse_operands_are_checked(rng, code, dtype):
             return_report=True,
         )
     assert np.array_equal(C, A @ B) and report.verified == "locate" and not report.wrong
+
+
+@pytest.mark.parametrize("verify", ["off", "freivalds"])
+def test_replies_that_are_no_residues(verify):
+    """NaN in a reply is the fault of a rank, not of the caller."""
+    lie = [Fault("corrupt", worker, 1.0, corruption="nan") for worker in range(3)]
+    a = np.arange(12).reshape(4, 3)
+    wrong = pytest.raises(VerificationFailed, match="a rank computes wrongly")
+    with codedla.SerialPool(3, faults=lie) as pool, wrong:
+        codedla.matmul(a, a.T, pool=pool, code="galois", tolerate=1, verify=verify)
