@@ -329,7 +329,7 @@ class CodedMatrix:
         dtype = np.result_type(self.plan.dtype, b.dtype)
         if cols == b.shape[1] and dtype == self.plan.dtype:
             return self.plan
-        return replace(self.plan, shape=(rows, inner, b.shape[1]), dtype=dtype, warnings=())
+        return replace(self.plan, shape=(rows, inner, b.shape[1]), dtype=dtype)
 
 
 def _cuts(plan: Plan) -> tuple[Split, Split]:

@@ -210,3 +210,14 @@ def test_examples_in_docstrings():
             assert result.failed == 0, name
             tried += result.attempted
     assert tried >= 8
+
+
+@pytest.mark.filterwarnings("ignore::codedla.errors.CodedlaWarning")
+def test_a_vector_of_another_dtype_is_warned_of_alike():
+    with (
+        codedla.SerialPool(8) as pool,
+        codedla.store(A, pool=pool, code="eps-matdot", blocks=(1, 4, 1)) as stored,
+    ):
+        for x in (np.ones(7), np.ones(7, complex)):
+            stored @ x
+            assert any("is approximate" in text for text in stored.last_report.warnings)
