@@ -1,0 +1,1 @@
+"""Coded iterative computation: the data stay on the workers, and only vectors move."""
