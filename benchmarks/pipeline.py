@@ -55,12 +55,10 @@ def run_inside(args: argparse.Namespace) -> int:
     case = CASES[args.case]
     if args.case == HAND_WRITTEN:
         return hand_written(args)
-    from mpi4py import MPI
-
     from codedla.engine.stragglers import parse_fault
-    from codedla.mpi import program
+    from codedla.mpi import program, world
 
-    pids = MPI.COMM_WORLD.gather(os.getpid())
+    pids = world.import_mpi(finalize=False).COMM_WORLD.gather(os.getpid())
 
     def job(pool: Any) -> int:
         import codedla

@@ -99,6 +99,8 @@ class Schedule:
         self._exhausted = False
         self._open: dict[int, _Entry] = {}
         self._orders: dict[int, list[Task]] = defaultdict(list)
+        # Those of them that are computed, and of which the reply is arriving.
+        self._computed: dict[int, set[Task]] = defaultdict(set)
         # Workers for which there was nothing: there still is not while nothing has happened.
         self._vain: set[int] = set()
 
@@ -132,9 +134,19 @@ class Schedule:
 
     # -- events --------------------------------------------------------------------------------
 
+    def computed(self, worker: int, task: Task) -> None:
+        """Note that a worker is through with one of its orders, though its reply is not here yet.
+
+        It can be given another, so that it is not idle while a large reply travels.
+        """
+        if task in self._orders[worker]:
+            self._computed[worker].add(task)
+            self._vain.discard(worker)
+
     def answered(self, worker: int, task: Task) -> None:
         """Note that a worker has answered, or given up, one of its orders."""
         orders = self._orders[worker]
+        self._computed[worker].discard(task)
         if task in orders:  # or the worker was lost in the meantime
             orders.remove(task)
         self._vain.clear()
@@ -142,6 +154,7 @@ class Schedule:
 
     def lost(self, worker: int) -> None:
         """Note that a worker will answer none of its orders."""
+        self._computed.pop(worker, None)
         for task in self._orders.pop(worker, []):
             self._release(worker, task)
         self.changed()
@@ -169,11 +182,11 @@ class Schedule:
         prefers : callable, optional
             ``prefers(key, share)`` tells which lost shares suit this worker best.
         """
-        orders = self._orders[worker]
-        if len(orders) > self.ahead or worker in self._vain:
+        left = len(self._orders[worker]) - len(self._computed[worker])
+        if left > self.ahead or worker in self._vain:
             return None
         entry = self._needed(worker) or self._another(worker)
-        if entry is None and not orders:
+        if entry is None and not left:
             entry = self._superfluous(worker)
         if entry is None:
             self._vain.add(worker)
@@ -239,12 +252,16 @@ class Schedule:
 
     def _under_way(self, entry: _Entry) -> list[int]:
         """Return the workers that compute for a round, without those that have it only ahead."""
-        return [worker for worker in entry.tasks if self._first(worker) == entry.key]
+        return [worker for worker in entry.tasks if entry.key in self._begun(worker)]
 
-    def _first(self, worker: int) -> int | None:
-        """Return the round of the order that a worker is at."""
-        keys = (task.key for task in self._orders[worker])
-        return next((key for key in keys if key in self._open), None)
+    def _begun(self, worker: int) -> set[int]:
+        """Return the rounds for which a worker computes, or of which its reply is arriving."""
+        computed = self._computed[worker]
+        keys = {task.key for task in computed}
+        for task in self._orders[worker]:
+            if task.key in self._open and task not in computed:
+                return keys | {task.key}
+        return keys
 
     def _suffices(self, entry: _Entry, workers: list[int]) -> bool:
         """Tell whether a round can be decoded once these workers have answered their orders.

@@ -4,9 +4,9 @@ Every operation has a name, which a :class:`~codedla.engine.round.Round` states,
 travels. It takes the operands of one share and returns the reply; see :class:`Work`.
 
 Between panels the worker looks for newer orders. A panel is as large as BLAS needs to run near its
-full speed (small panels pack the same operand again and again: 256 x 512 costs 12 %, 128 x 256
-costs 29 % at an inner dimension of 4000), yet takes well below a tenth of a second, so that a late
-worker is never deaf for long.
+full speed (small panels pack the same operand again and again: at an inner dimension of 4000,
+256 x 2000 costs 7 %, 125 x 2000 costs 17 %, 256 x 500 costs 15 %), yet takes about a tenth of a
+second, so that a late worker is never deaf for long.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = ["PANEL_FLOPS", "Work", "by_name", "by_number", "multiply", "pack_func
 
 Array = NDArray[Any]
 
-PANEL_FLOPS = 2e9
-"""Target size of a panel: about 40 ms on one core at 50 GF/s."""
+PANEL_FLOPS = 4e9
+"""Target size of a panel: 80 ms on one core at 50 GF/s."""
 MIN_ROWS, MIN_COLS = 256, 512
 SPARSE_COST = 20.0
 """A sparse product runs at about this fraction of the dense speed; integers have no BLAS at all."""
@@ -91,7 +91,7 @@ def _panel(
     per_row = 2.0 * max(inner, 1) * max(cols, 1)
     height = max(int(flops / per_row), smallest[0])
     width = cols
-    if height * per_row > 2 * flops:
+    if height * per_row > 1.5 * flops:
         width = max(int(flops / (2.0 * max(inner, 1) * height)), smallest[1])
     return max(min(height, rows), 1), max(width, 1)
 

@@ -32,7 +32,7 @@ PANEL_SECONDS = 0.1
 """What a worker should need for its share of a panel: far more than the round costs, and little to
 compute again."""
 MOST_PANELS = 32
-LEAST_ROWS = 64
+LEAST_ROWS = 256
 """Rows of a share below which matrix products get slower."""
 
 

@@ -53,7 +53,7 @@ def dispatch(lines: Lines, link: Link, running: Running, task: Task, *, trace: b
     link.holds.update(operand.key for operand in operands if operand.key)
     if sending is None:
         return  # the worker is lost, and everybody was told
-    given = Given(task, link.given, encoded, sending if trace else None)
+    given = Given(task, link.given, encoded, sending)
     link.orders.append(given)
     outcome = running.outcome
     outcome.encode += encoded - began

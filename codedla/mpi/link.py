@@ -14,7 +14,10 @@ from codedla.errors import WorkerError
 from codedla.mpi.clock import Clock
 from codedla.mpi.wire import ORDER_AT, Answer, Inbox, Received, Transfer
 
-__all__ = ["Given", "Link", "Receipt"]
+__all__ = ["RECEIPTS", "Given", "Link", "Receipt"]
+
+RECEIPTS = 2
+"""Replies of one worker on their way in, beyond which it is given no more to compute."""
 
 
 class Given:
@@ -96,6 +99,16 @@ class Link:
     def idle(self) -> bool:
         """Whether the worker is alive and owes nothing."""
         return self.gone is None and not self.orders
+
+    def busy(self, ahead: int) -> bool:
+        """Tell whether it has more than `ahead` orders to compute.
+
+        One whose reply is arriving does not count, lest the worker be idle meanwhile; but a worker
+        with `RECEIPTS` of these waits for the master.
+        """
+        if len(self.receipts) >= RECEIPTS:
+            return True
+        return sum(not given.answered for given in self.orders) > ahead
 
     def awaited(self, answer: Received) -> Given | None:
         """Return the order that this is the answer to, if it has none yet."""

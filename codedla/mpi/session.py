@@ -209,7 +209,7 @@ class Session:
         gave = False
         for depth in range(1 + AHEAD):
             for link in self._links:
-                if link.gone is not None or len(link.orders) > depth or self._owes_older(link):
+                if link.gone is not None or link.busy(depth) or self._owes_older(link):
                     continue
                 task = self._schedule.next(link.worker, self._is_held_by(link))
                 if task is not None:
@@ -245,6 +245,7 @@ class Session:
 
     def place(self, link: Link, given: Given, answer: Answer) -> NDArray[Any] | None:
         """Return the decoder's own memory for a reply, where that is possible."""
+        self._schedule.computed(link.worker, given.task)
         running = self._rounds.get(given.task.key)
         if running is None or not running.open:
             return None

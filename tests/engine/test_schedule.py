@@ -79,6 +79,31 @@ def test_one_order_ahead_and_never_two_of_one_round():
     assert [schedule.next(0), schedule.next(0)] == [Task(0, 0), None]
 
 
+def test_a_worker_whose_reply_is_arriving_is_given_the_next_order_already():
+    machines = collectors(codes.get("mds")(2, Grid(2, 1, 1)), 4)
+    schedule, _ = of(machines, 2, ahead=1)
+    assert [schedule.next(0) for _ in range(3)] == [Task(0, 0), Task(1, 0), None]
+    schedule.computed(0, Task(0, 0))
+    assert [schedule.next(0) for _ in range(2)] == [Task(2, 0), None]
+    # Counted on until the reply is here, like any other.
+    assert schedule.next(1) == Task(0, 1)
+    machines[0].reply(0)
+    schedule.answered(0, Task(0, 0))
+    assert schedule.next(0) is None, "as many orders as before, as nothing more was computed"
+    schedule.computed(0, Task(0, 0))  # late news changes nothing
+    assert schedule.next(0) is None
+
+
+def test_a_lost_worker_takes_the_reply_that_was_arriving_with_it():
+    machines = collectors(codes.get("replication")(2, Grid(1, 1, 1)), 1)
+    schedule, _ = of(machines, 2)
+    assert schedule.next(0) == Task(0, 0)
+    schedule.computed(0, Task(0, 0))
+    machines[0].lost(0, "killed")
+    schedule.lost(0)
+    assert schedule.next(1) == Task(0, 1)
+
+
 def test_what_is_only_ahead_is_made_up_for_first():
     machines = collectors(codes.get("mds")(3, Grid(2, 1, 1)), 2)
     schedule, _ = of(machines, 3, ahead=1)

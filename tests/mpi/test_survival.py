@@ -8,8 +8,8 @@ from codedla.mpi import launch
 
 pytestmark = pytest.mark.jobs
 
-IN_PIECES = {"OMPI_MCA_smsc": "^cma,xpmem,knem"}
-"""Without single copies a reply can stop half-way."""
+IN_PIECES = {"OMPI_MCA_smsc": "^cma,xpmem,knem", "OMPI_MCA_btl_sm_max_send_size": "32768"}
+"""Without single copies, and in small pieces, a reply can stop half-way."""
 
 
 @pytest.fixture
