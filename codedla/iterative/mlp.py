@@ -1,4 +1,4 @@
-r"""A multi-layer perceptron without any framework: ReLU between layers, softmax cross-entropy above.
+r"""A multi-layer perceptron in NumPy: ReLU between layers, softmax cross-entropy above.
 
 Layer ``l`` computes :math:`Z_l = H_l W_l + b_l` from :math:`H_0 = X` and
 :math:`H_{l+1} = \max(Z_l, 0)`. With :math:`\Delta_L = \mathrm{softmax}(Z_L) - Y` and
