@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from codedla.linalg.lagrange import batch_matmul, lagrange_map
     from codedla.linalg.matmul import matmul
     from codedla.linalg.matvec import CodedMatrix, matvec, store
+    from codedla.linalg.operator import CodedOperator, aslinearoperator
     from codedla.mpi.pool import MPIPool
     from codedla.pools.serial import SerialPool
     from codedla.pools.simulated import SimulatedPool
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CodedMatrix",
+    "CodedOperator",
     "CodedlaError",
     "CodedlaWarning",
     "MPIPool",
@@ -50,6 +52,7 @@ __all__ = [
     "UsageError",
     "VerificationFailed",
     "WorkerError",
+    "aslinearoperator",
     "batch_matmul",
     "convolve",
     "fft",
@@ -81,6 +84,7 @@ _HOMES = {
     "codedla.linalg.lagrange": ("batch_matmul", "lagrange_map"),
     "codedla.linalg.matmul": ("matmul",),
     "codedla.linalg.matvec": ("CodedMatrix", "matvec", "store"),
+    "codedla.linalg.operator": ("CodedOperator", "aslinearoperator"),
     "codedla.mpi.pool": ("MPIPool",),
     "codedla.pools.serial": ("SerialPool",),
     "codedla.pools.simulated": ("SimulatedPool",),
