@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         VerificationFailed,
         WorkerError,
     )
+    from codedla.iterative.coded_network import CodedNetwork
     from codedla.linalg.exact import integer_matmul
     from codedla.linalg.lagrange import batch_matmul, lagrange_map
     from codedla.linalg.matmul import matmul
@@ -38,6 +39,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CodedMatrix",
+    "CodedNetwork",
     "CodedOperator",
     "CodedlaError",
     "CodedlaWarning",
@@ -80,6 +82,7 @@ _HOMES = {
         "VerificationFailed",
         "WorkerError",
     ),
+    "codedla.iterative.coded_network": ("CodedNetwork",),
     "codedla.linalg.exact": ("integer_matmul",),
     "codedla.linalg.lagrange": ("batch_matmul", "lagrange_map"),
     "codedla.linalg.matmul": ("matmul",),

@@ -17,7 +17,8 @@ a few numbers first, by random left and right vectors nobody could foresee:
   scaled to equal noise and the checks are orthonormal, so that nothing amplifies it; every set of
   up to ``A`` replies is tried, smallest first, and what is left is looked at again: rounding in
   huge errors may have hidden small ones. An error that rounding nearly explains, or checks that
-  are nearly dependent, may leave several sets: then nobody is named.
+  are nearly dependent, may leave several sets: then nobody is named. Where errors are known to be
+  independent of each other, sets of up to ``s - 1`` replies are tried.
 
 References
 ----------
@@ -95,6 +96,7 @@ def locate(
     bound: float | None = None,
     noise: float | None = None,
     scales: Scales | None = None,
+    independent: bool = False,
 ) -> Located:
     """Name the wrong ones among some replies.
 
@@ -120,6 +122,10 @@ def locate(
         Over the reals: usual sizes of the rows and of the columns of a reply, by which they are
         divided before anything else; ``noise`` is that of the scaled reply. Where sizes differ
         much, errors in small rows and columns are not drowned by rounding in large ones.
+    independent : bool
+        Wrong workers have not agreed on their errors. Then, over the reals, ``s - 1`` of them are
+        told by ``s`` spare replies and not only half as many: that wrong replies fit to one right
+        one too many by chance has probability 0 (arXiv 1903.01042).
 
     Returns
     -------
@@ -144,7 +150,7 @@ def locate(
     impossible = [share for share, fits in zip(shares, possible, strict=True) if not fits]
     kept = [share for share, fits in zip(shares, possible, strict=True) if fits]
     blocks = [reply for reply, fits in zip(replies, possible, strict=True) if fits]
-    found = _fitting(code, kept, blocks, rng, noise, scales)
+    found = _fitting(code, kept, blocks, rng, noise, scales, independent)
     if found is None:
         return Located(tuple(impossible), False)
     return Located(tuple(sorted([*impossible, *found])), True)
@@ -157,6 +163,7 @@ def _fitting(
     rng: np.random.Generator,
     noise: float | None,
     scales: Scales | None,
+    independent: bool,
 ) -> tuple[int, ...] | None:
     """Return the shares whose replies are wrong, or None when they cannot be told."""
     spares = len(shares) - code.threshold
@@ -165,7 +172,8 @@ def _fitting(
     if isinstance(code, ModularCode):
         places = _over_field(code, shares, _projected_modulo(code, replies, rng), spares // 2)
     else:
-        places = _over_reals(code, shares, replies, rng, noise, scales, spares // 2)
+        most = spares - 1 if independent else spares // 2
+        places = _over_reals(code, shares, replies, rng, noise, scales, most)
     return None if places is None else tuple(shares[place] for place in places)
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.engine import spectral
+from codedla.engine import spectral, updates
 from codedla.engine.attend import CarryOn, always, attend
 from codedla.errors import UsageError
 
@@ -216,6 +216,9 @@ _ALL = (
     Work("convolve", 4, spectral.convolve),
     Work("convolve-direct", 5, partial(spectral.convolve, method="direct")),
     Work("convolve-fft", 6, partial(spectral.convolve, method="fft")),
+    Work("update-forward", 7, updates.forward),
+    Work("update-backward", 8, updates.backward),
+    Work("update-read", 9, updates.read),
 )
 _BY_NAME = {work.name: work for work in _ALL}
 _BY_NUMBER = {work.number: work for work in _ALL}
