@@ -28,6 +28,7 @@ if how == "run":
 
 from codedla.engine import decoder, encoder
 from codedla.engine import work as tasks
+from codedla.engine.stragglers import parse_fault
 from codedla.linalg import product
 from codedla.mpi import master, program, wire, worker
 from codedla.mpi.pool import MPIPool
@@ -172,7 +173,9 @@ if how == "run":
     sys.exit(program.run(work))
 from mpi4py import MPI
 
-with codedla.MPIPool(MPI.COMM_WORLD) as pool:
+# A worker in time might get no order but products until the job is over.
+late = [parse_fault("delay:2:0.1")] if place == "orders" else []
+with codedla.MPIPool(MPI.COMM_WORLD, faults=late) as pool:
     if pool is not None:
         work(pool)
 if (place == "worker after" and on_worker) or (place == "master after" and on_master):
