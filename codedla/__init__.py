@@ -24,6 +24,11 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from codedla.iterative.coded_network import CodedNetwork
+    from codedla.iterative.components import pca
+    from codedla.iterative.linear_inverse import linear_inverse
+    from codedla.iterative.orthogonal import orthogonal_iteration, truncated_svd
+    from codedla.iterative.pagerank import pagerank
+    from codedla.iterative.power import power_iteration
     from codedla.linalg.exact import integer_matmul
     from codedla.linalg.lagrange import batch_matmul, lagrange_map
     from codedla.linalg.matmul import matmul
@@ -61,10 +66,16 @@ __all__ = [
     "ifft",
     "integer_matmul",
     "lagrange_map",
+    "linear_inverse",
     "make_plan",
     "matmul",
     "matvec",
+    "orthogonal_iteration",
+    "pagerank",
+    "pca",
+    "power_iteration",
     "store",
+    "truncated_svd",
 ]
 
 # Where each public name lives. Modules are imported on first use, so that `import codedla` stays
@@ -83,6 +94,11 @@ _HOMES = {
         "WorkerError",
     ),
     "codedla.iterative.coded_network": ("CodedNetwork",),
+    "codedla.iterative.components": ("pca",),
+    "codedla.iterative.linear_inverse": ("linear_inverse",),
+    "codedla.iterative.orthogonal": ("orthogonal_iteration", "truncated_svd"),
+    "codedla.iterative.pagerank": ("pagerank",),
+    "codedla.iterative.power": ("power_iteration",),
     "codedla.linalg.exact": ("integer_matmul",),
     "codedla.linalg.lagrange": ("batch_matmul", "lagrange_map"),
     "codedla.linalg.matmul": ("matmul",),

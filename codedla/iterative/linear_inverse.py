@@ -53,8 +53,11 @@ Array = NDArray[Any]
 SEED = 1706_00163
 _MOST = 10**9
 """Iterations of a worker that only the clock ends."""
-_FLOOR = -330.0
-"""Natural logarithm of the smallest square root of a weight: with it, products do not underflow."""
+_GAP = 20.0
+"""From one weight's square root to the next smaller one, in natural logarithms, at the most: with
+weights e^40 apart the lesser one has no say in any digit where the greater one has."""
+_FLOOR = -660.0
+"""Logarithm of the smallest square root of a weight: what is below would underflow."""
 _BANDWIDTH = 5e7
 """Bytes a second that sending a matrix is allowed to take before a deadline counts as missed."""
 
@@ -88,9 +91,12 @@ def decoding_weights(G: Array, iterations: Sequence[int], rate: float) -> NDArra
     import scipy.linalg
 
     done = np.asarray(iterations, np.float64)
-    # Square roots of the weights, rate^-l, relative to the largest one.
-    roots = np.exp(np.maximum((done.max() - done) * math.log(rate), _FLOOR))
-    order = np.argsort(-roots, kind="stable")
+    order = np.argsort(-done, kind="stable")
+    # Square roots of the weights, rate^-l, relative to the largest one. Only whose is larger
+    # matters where they are far apart, and so gaps are shortened.
+    gaps = np.minimum(np.diff(-done[order]) * -math.log(rate), _GAP)
+    roots = np.empty(len(done))
+    roots[order] = np.exp(np.maximum(-np.cumsum(np.r_[0.0, gaps]), _FLOOR))
     q, r, pivots = scipy.linalg.qr(roots[order, None] * G.T[order], mode="economic", pivoting=True)
     solved = scipy.linalg.solve_triangular(r, q.T * roots[order])
     weights = np.empty(G.shape)
