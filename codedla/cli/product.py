@@ -9,17 +9,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
-import sys
-import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from codedla.cli.files import Operand, inspect
+from codedla.cli.jobs import count_ranks, enter_mpi, faults_of, start_job
 from codedla.cli.journal import Entry, Panel, remaining, tile
 from codedla.cli.layout import Layout, Stored, lay_out
 from codedla.cli.messages import fail, say
@@ -27,13 +25,7 @@ from codedla.cli.options import code_arguments
 from codedla.cli.output import Output, check_text
 from codedla.cli.restart import Restart, identity_of
 from codedla.errors import UsageError
-from codedla.mpi.launch import (
-    JobResult,
-    run_job,
-    scratch_folder,
-    thread_environment,
-    world_from_env,
-)
+from codedla.mpi.launch import world_from_env
 from codedla.writing import write_text
 
 if TYPE_CHECKING:
@@ -43,15 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["layout_for", "plan_for", "print_plan", "run_product", "serve_product"]
 
-#: Seconds that a job may take beyond --timeout, which bounds the product itself, before it is
-#: ended from outside: for starting, reading and writing.
-_MARGIN = 60.0
-
 #: Seconds that a command takes besides the product, at the least: starting Python and MPI.
 _OVERHEAD = 1.0
-
-#: How often a job is started again of which a rank is lost before all have met.
-_RESTARTS = 2
 
 
 @dataclass
@@ -96,16 +81,16 @@ def run_product(args: argparse.Namespace, operation: str) -> int:
             raise
         # The other ranks are on their way into MPI: meet them there and send them home, because
         # some launchers would let them wait for ever for a rank that left before.
-        return _enter_mpi(args, (), failure=fail(error))
+        return enter_mpi(args, failure=fail(error))
     if args.dry_run:
         print_plan(task.plan, task.layout if task.in_panels else None, as_json=args.json)
         return 0
     if task.complete:
         say(f"{task.output.spec} is already complete")
-        return 0 if world is None else _enter_mpi(args, (), failure=0)
+        return 0 if world is None else enter_mpi(args, failure=0)
     if world is None:
         return _start_job(args, task)
-    return _enter_mpi(args, task.faults, task=task)
+    return enter_mpi(args, task.faults, lambda pool: _multiply(args, task, pool))
 
 
 def serve_product(args: argparse.Namespace) -> int:
@@ -113,10 +98,10 @@ def serve_product(args: argparse.Namespace) -> int:
     if args.dry_run:
         return 0
     try:
-        faults = _faults(args, None)
+        faults = faults_of(args, None)
     except UsageError:
         faults = []  # the master says so, and orders nothing
-    return _enter_mpi(args, faults)
+    return enter_mpi(args, faults)
 
 
 def print_plan(plan: Plan, layout: Layout | None, *, as_json: bool) -> None:
@@ -195,7 +180,7 @@ def _times(shape: Sequence[int]) -> str:
 
 def _check(args: argparse.Namespace, operation: str, world: tuple[int, int] | None) -> _Task:
     """Find every error that can be found before MPI starts and before anything is computed."""
-    n_ranks = _ranks(args, operation, world)
+    n_ranks = count_ranks(args, world, operation)
     plan, a, b = plan_for(args, operation, n_ranks - 1)
     output = Output(args.output, force=args.force)
     for operand in (a, b):
@@ -212,7 +197,9 @@ def _check(args: argparse.Namespace, operation: str, world: tuple[int, int] | No
     in_panels = layout.out_of_core or not layout.whole or again
     if args.encode == "workers":
         in_panels = _at_once(args, layout, again)
-    task = _Task(operation, a, b, plan, _faults(args, n_ranks), output, restart, layout, in_panels)
+    task = _Task(
+        operation, a, b, plan, faults_of(args, n_ranks), output, restart, layout, in_panels
+    )
     if args.resume and not args.dry_run and restart.complete(layout.shape):
         task.complete = True
         return task
@@ -234,36 +221,6 @@ def _check(args: argparse.Namespace, operation: str, world: tuple[int, int] | No
     return task
 
 
-def _ranks(args: argparse.Namespace, operation: str, world: tuple[int, int] | None) -> int:
-    if world is not None and args.ranks not in (None, world[1]):
-        raise UsageError(
-            f"--ranks is not needed under a launcher; got --ranks {args.ranks} in a job of "
-            f"{world[1]} ranks; leave it out"
-        )
-    n_ranks: int = args.ranks if world is None else world[1]
-    if n_ranks is None or n_ranks < 2:
-        raise UsageError(
-            f"a product needs a master and at least one worker; got {n_ranks or 1} rank; "
-            f"add --ranks 5, or start it with: mpirun -n 5 codedla {operation} ..."
-        )
-    return n_ranks
-
-
-def _faults(args: argparse.Namespace, n_ranks: int | None) -> list[Fault]:
-    from codedla.engine.stragglers import parse_fault
-
-    faults = [parse_fault(spec) for spec in args.inject]
-    for fault, spec in zip(faults, args.inject, strict=True):
-        if n_ranks is not None and fault.worker >= n_ranks - 1:
-            raise UsageError(
-                f"--inject must name a worker rank, 1 to {n_ranks - 1}; got {spec!r}; "
-                "choose another rank or start more"
-            )
-    if args.seed is None:
-        return faults
-    return [replace(f, seed=args.seed) if f.kind == "random" else f for f in faults]
-
-
 def _at_once(args: argparse.Namespace, layout: Layout, again: bool) -> bool:
     """Return False, for a product that is not computed in panels, or refuse it."""
     if again or layout.out_of_core or args.panel_rows or args.panel_columns:
@@ -280,23 +237,7 @@ def _at_once(args: argparse.Namespace, layout: Layout, again: bool) -> bool:
 
 def _start_job(args: argparse.Namespace, task: _Task) -> int:
     """Start the same command on MPI ranks and hand on what the master says."""
-    from codedla.cli.progress import follow
-
-    part = uuid.uuid4().hex
-    threads = thread_environment(args.threads)
-    with scratch_folder() as folder:
-        with follow(args.quiet, folder) as env:
-            result = run_job(
-                [sys.executable, "-m", "codedla", *args.argv],
-                args.ranks,
-                timeout=None if args.timeout is None else args.timeout + _MARGIN,
-                env={"CODEDLA_PART": part, **threads, **env},
-                begins=True,
-                restarts=_RESTARTS,
-            )
-        # A master that was killed could not remove its half-written product.
-        Output(args.output).with_mark(part).discard()
-    code = _job_code(result, args)
+    code = start_job(args)
     if code and task.in_panels:
         _say_what_is_safe(args, task, task.restart.tidy())
     return code
@@ -314,55 +255,7 @@ def _say_what_is_safe(args: argparse.Namespace, task: _Task, entries: Sequence[E
     )
 
 
-def _job_code(result: JobResult, args: argparse.Namespace) -> int:
-    """Exit code for how a job ended, with a line where the master had no time for one."""
-    if result.killed and args.verbose:
-        say(f"ended by force: {', '.join(result.killed)}")
-    if result.reported:
-        return result.code
-    if result.signal is not None:
-        say("interrupted" if result.signal == signal.SIGINT else "terminated")
-        return result.code
-    if result.deserter is not None:
-        say(f"error: {result.reason}; take fewer ranks, and try codedla doctor")
-        return 1
-    if result.reason:
-        say(f"error: {result.reason}; codedla doctor tells what this MPI tolerates")
-        return 1
-    if result.hung:
-        say(f"error: the job did not end within {args.timeout + _MARGIN:.0f} s and was stopped")
-        return 1
-    say(
-        "error: the job ended before rank 0 had a result "
-        f"(the launcher returned {result.launcher_code}); "
-        "see its messages above, and try codedla doctor"
-    )
-    return 1
-
-
 # ---------------------------------------------------------------- inside MPI
-
-
-def _enter_mpi(
-    args: argparse.Namespace,
-    faults: Sequence[Fault],
-    *,
-    task: _Task | None = None,
-    failure: int = 1,
-) -> int:
-    """Join the job; on the master carry out `task`, or end everybody with `failure`."""
-    from codedla.mpi.program import run
-
-    def master(pool: Any) -> int:
-        if task is None:
-            return failure
-        try:
-            _multiply(args, task, pool)
-        except Exception as error:
-            return fail(error)
-        return 0
-
-    return int(run(master, faults=tuple(faults), threads=args.threads, deadline=args.deadline))
 
 
 def _multiply(args: argparse.Namespace, task: _Task, pool: Any) -> None:

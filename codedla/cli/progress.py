@@ -15,10 +15,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-__all__ = ["NOTE", "follow", "progress"]
+from codedla.cli.messages import say
+
+__all__ = ["NOTE", "follow", "progress", "status"]
 
 NOTE = "CODEDLA_PROGRESS"
 _END = "end"
+_PLAIN_EVERY = 10.0
+"""Seconds between lines of a status that is not on a terminal."""
 
 Progress = Callable[[int, int, int], None]
 
@@ -41,8 +45,35 @@ def progress(quiet: bool, what: str = "replies") -> Iterator[Progress | None]:
 
 
 @contextlib.contextmanager
-def follow(quiet: bool, folder: Path, what: str = "replies") -> Iterator[dict[str, str]]:
-    """Draw the bar of a job started in the block; lend the environment that the job needs."""
+def status(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Lend a function that shows one line of text in the place of the one before.
+
+    Not on a terminal, every now and then one is printed.
+    """
+    name = os.environ.get(NOTE)
+    if name:
+        note = _Note(Path(name))
+        try:
+            yield note.say
+        finally:
+            note.end()
+    elif quiet:
+        yield lambda text: None
+    elif sys.stderr.isatty():
+        with _line() as draw:
+            yield draw
+    else:
+        yield _Lines()
+
+
+@contextlib.contextmanager
+def follow(
+    quiet: bool, folder: Path, what: str = "replies", *, status: bool = False
+) -> Iterator[dict[str, str]]:
+    """Draw the bar, or the status line, of a job started in the block.
+
+    What is lent is the environment that the job needs.
+    """
     if quiet or not sys.stderr.isatty():
         yield {}
         return
@@ -50,13 +81,13 @@ def follow(quiet: bool, folder: Path, what: str = "replies") -> Iterator[dict[st
     stop = threading.Event()
 
     def watch() -> None:
-        with _bar(what) as draw:
+        with _line() if status else _bar_of_text(what) as draw:
             while not stop.wait(0.05):
                 text = note.read_text() if note.exists() else ""
                 if text == _END:
                     break
                 if text:
-                    draw(*(int(part) for part in text.split()))
+                    draw(text)
         note.unlink(missing_ok=True)
 
     thread = threading.Thread(target=watch, name="codedla-progress", daemon=True)
@@ -75,7 +106,11 @@ class _Note:
         self._path = path
 
     def __call__(self, done: int, needed: int, total: int) -> None:
-        self._write(f"{done} {needed} {total}")
+        self.say(f"{done} {needed} {total}")
+
+    def say(self, text: str) -> None:
+        """Note a line of text."""
+        self._write(text)
 
     def end(self) -> None:
         """Have the bar removed: wait, not for ever, until the drawer takes the note away."""
@@ -109,3 +144,33 @@ def _bar(what: str) -> Iterator[Progress]:
             bar.update(task, completed=min(done, needed), total=max(needed, 1))
 
         yield draw
+
+
+@contextlib.contextmanager
+def _bar_of_text(what: str) -> Iterator[Callable[[str], None]]:
+    with _bar(what) as draw:
+        yield lambda text: draw(*(int(part) for part in text.split()))
+
+
+@contextlib.contextmanager
+def _line() -> Iterator[Callable[[str], None]]:
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        yield lambda text: bar.update(task, description=text)
+
+
+class _Lines:
+    """A status that is printed, the first time after a while: short work prints nothing."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._last >= _PLAIN_EVERY:
+            self._last = now
+            say(text)

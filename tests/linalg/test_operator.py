@@ -234,20 +234,24 @@ def test_lost_and_random_late_workers(how, seed):
     gone = rng.choice(8, 2, replace=False)
     faults = [Fault("kill", int(w), float(rng.uniform(0, 0.02))) for w in gone]
     a, b = matrix((44, 17)), matrix(44)
-    with codedla.SimulatedPool(8, Delays("exp", (5e-3,)), faults, seed=seed) as pool:
-        with codedla.aslinearoperator(a, pool=pool, tolerate=2, **HOW[how]) as op:
-            x = sla.lsqr(op, b, atol=1e-13, btol=1e-13)[0]
-            assert op.last_report.lost
-            assert op.totals.rounds > 20
+    with (
+        codedla.SimulatedPool(8, Delays("exp", (5e-3,)), faults, seed=seed) as pool,
+        codedla.aslinearoperator(a, pool=pool, tolerate=2, **HOW[how]) as op,
+    ):
+        x = sla.lsqr(op, b, atol=1e-13, btol=1e-13)[0]
+        assert op.last_report.lost
+        assert op.totals.rounds > 20
     assert relative(x, sla.lsqr(a, b, atol=1e-13, btol=1e-13)[0]) < 1e-10
 
 
 def test_too_many_losses_without_anybody_left():
     faults = [Fault("kill", w, 0.0) for w in range(3)]
-    with codedla.SerialPool(3, faults=faults) as pool:
-        with codedla.aslinearoperator(matrix((9, 9)), pool=pool) as op:
-            with pytest.raises(NotDecodable):
-                op @ np.ones(9)
+    with (
+        codedla.SerialPool(3, faults=faults) as pool,
+        codedla.aslinearoperator(matrix((9, 9)), pool=pool) as op,
+        pytest.raises(NotDecodable),
+    ):
+        op @ np.ones(9)
 
 
 # -- life and refusals -----------------------------------------------------------------------------
@@ -284,17 +288,19 @@ def test_one_stored_set_where_it_is_shared_and_the_second_one_only_when_needed()
 
 
 def test_totals_and_reports():
-    with codedla.SerialPool(5) as pool:
-        with codedla.aslinearoperator(matrix((30, 20)), pool=pool, adjoint="shared") as op:
-            assert op.last_report is None
-            op.matmat(np.ones((20, 3)))
-            assert op.last_report.operation == "matvec"
-            op.rmatvec(np.ones(30))
-            assert op.last_report.operation == "rmatvec"
-            assert op.last_report.shapes["C"] == [1, 20]
-            assert op.last_report.error_estimate < 1e-10
-            op.T @ np.ones(30)
-            totals = op.totals.to_dict()
+    with (
+        codedla.SerialPool(5) as pool,
+        codedla.aslinearoperator(matrix((30, 20)), pool=pool, adjoint="shared") as op,
+    ):
+        assert op.last_report is None
+        op.matmat(np.ones((20, 3)))
+        assert op.last_report.operation == "matvec"
+        op.rmatvec(np.ones(30))
+        assert op.last_report.operation == "rmatvec"
+        assert op.last_report.shapes["C"] == [1, 20]
+        assert op.last_report.error_estimate < 1e-10
+        op.T @ np.ones(30)
+        totals = op.totals.to_dict()
     assert totals["rounds"] == 3
     assert totals["seconds"] > 0
     assert set(totals["stragglers"]) <= {"1", "2", "3", "4", "5"}
@@ -343,16 +349,20 @@ def test_values_that_cannot_be_mixed():
             np.testing.assert_array_equal(
                 np.isnan(op.rmatvec(np.ones(12))), np.isnan(bad.T @ np.ones(12))
             )
-        with codedla.aslinearoperator(a, pool=pool, adjoint="shared") as op:
-            with pytest.raises(UsageError, match="y must be finite"):
-                op.rmatvec(np.full(12, math.inf))
+        with (
+            codedla.aslinearoperator(a, pool=pool, adjoint="shared") as op,
+            pytest.raises(UsageError, match="y must be finite"),
+        ):
+            op.rmatvec(np.full(12, math.inf))
 
 
 def test_replies_are_checked_both_ways():
     a, x = matrix((40, 40)), matrix(40)
     liar = [Fault("corrupt", 2, 1.0, corruption="scale")]
-    with codedla.SerialPool(6, faults=liar) as pool:
-        with codedla.aslinearoperator(a, pool=pool, verify="locate", tolerate=1) as op:
-            with pytest.warns(codedla.CodedlaWarning, match="rank 3 was not used"):
-                np.testing.assert_allclose(op @ x, a @ x, atol=1e-11)
-                np.testing.assert_allclose(op.rmatvec(x), a.T @ x, atol=1e-11)
+    with (
+        codedla.SerialPool(6, faults=liar) as pool,
+        codedla.aslinearoperator(a, pool=pool, verify="locate", tolerate=1) as op,
+        pytest.warns(codedla.CodedlaWarning, match="rank 3 was not used"),
+    ):
+        np.testing.assert_allclose(op @ x, a @ x, atol=1e-11)
+        np.testing.assert_allclose(op.rmatvec(x), a.T @ x, atol=1e-11)
