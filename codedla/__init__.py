@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         VerificationFailed,
         WorkerError,
     )
+    from codedla.iterative.asynchronous import AsyncMap
     from codedla.iterative.coded_network import CodedNetwork
     from codedla.iterative.components import pca
     from codedla.iterative.linear_inverse import linear_inverse
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncMap",
     "CodedMatrix",
     "CodedNetwork",
     "CodedOperator",
@@ -93,6 +95,7 @@ _HOMES = {
         "VerificationFailed",
         "WorkerError",
     ),
+    "codedla.iterative.asynchronous": ("AsyncMap",),
     "codedla.iterative.coded_network": ("CodedNetwork",),
     "codedla.iterative.components": ("pca",),
     "codedla.iterative.linear_inverse": ("linear_inverse",),

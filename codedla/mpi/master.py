@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -18,6 +19,7 @@ from codedla.engine.quick import Quick
 from codedla.engine.round import Outcome, Round
 from codedla.errors import PoolClosed, UsageError
 from codedla.mpi.beats import Beats
+from codedla.mpi.epochs import MPITalk
 from codedla.mpi.farewell import GRACE, dismiss
 from codedla.mpi.lines import Lines
 from codedla.mpi.link import Link
@@ -62,6 +64,7 @@ class Master:
         self._last_key = 0
         self._closed = False
         self._session: Session | None = None
+        self._talk: MPITalk | None = None
         self._turn = threading.RLock()
         self._postponed: Postponed | None = None
         self._beats: Beats | None = None
@@ -114,6 +117,7 @@ class Master:
                     "a pool runs one product at a time; got another one from inside progress=; "
                     "start it when the first is done"
                 )
+            self._check_silent()
             if self.trace:
                 align_clocks(self.lines)
             session = self._session = Session(
@@ -139,10 +143,35 @@ class Master:
     def quick(self, job: Quick) -> bool:
         """Run a quick round if everything is as usual; see :mod:`codedla.engine.quick`."""
         with self._consistent():
-            unusual = self._closed or self._session is not None or self.trace
+            unusual = self._closed or self.trace or self.lines.listener is not None
             if unusual or self.deadline is not None:
                 return False
             return run_quick(self.lines, job, self._new_round())
+
+    def converse(self, function: Callable[..., Any]) -> MPITalk:
+        """Begin a talk; see :class:`codedla.engine.converse.ConversingPool`."""
+        with self._consistent():
+            if self._closed:
+                raise PoolClosed("this pool is closed; use it inside its with block")
+            if self._session is not None:
+                raise UsageError(
+                    "a pool runs one product at a time; got an asynchronous iteration from inside "
+                    "progress=; start it when the product is done"
+                )
+            self._check_silent()
+            for link in self.links:
+                self.lines.cancel(link)
+            self._talk = MPITalk(
+                self.lines,
+                function,
+                new_key=self._new_round,
+                function_key=self.new_key(),
+                turn=self._consistent,
+                deadline=self.deadline,
+                over=self._talk_over,
+            )
+            self.lines.listener = self._talk
+            return self._talk
 
     def new_key(self) -> int:
         """Return an unused positive id for a resident operand."""
@@ -167,6 +196,8 @@ class Master:
             if self._session is not None:
                 raise UsageError("a pool closes between products; got close() inside progress=")
             if not self._closed:
+                if self._talk is not None:
+                    self._talk.close()
                 self._closed = True
                 if self._beats is not None:
                     self._beats.end()
@@ -191,6 +222,17 @@ class Master:
                     yield postponed
                 finally:
                     self._postponed = None
+
+    def _check_silent(self) -> None:
+        if self._talk is not None:
+            raise UsageError(
+                "a pool does one thing at a time; got another in the middle of an asynchronous "
+                "iteration; end that first (leave its with block)"
+            )
+
+    def _talk_over(self, function_key: int) -> None:
+        self._talk = self.lines.listener = None
+        self.drop([function_key])
 
     def _new_round(self) -> int:
         self._last_round += 1

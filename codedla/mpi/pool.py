@@ -20,6 +20,7 @@ from codedla.mpi.cores import check_threads, resolve_threads
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from codedla.mpi.epochs import MPITalk
     from codedla.mpi.master import Master
 
 __all__ = ["MPIPool"]
@@ -166,6 +167,10 @@ class MPIPool:
     def quick(self, job: Quick) -> bool:
         """Run a quick round if everything is as usual; see :mod:`codedla.engine.quick`."""
         return self._opened().quick(job)
+
+    def converse(self, function: Callable[..., Any]) -> MPITalk:
+        """Begin a talk; see :class:`codedla.engine.converse.ConversingPool`."""
+        return self._opened().converse(function)
 
     @property
     def trace(self) -> bool:

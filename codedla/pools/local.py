@@ -12,7 +12,8 @@ from codedla.engine.collector import Instruction
 from codedla.engine.recipe import evaluate
 from codedla.engine.round import Event, Operand, Outcome, Round, Span
 from codedla.engine.stragglers import Fault, FaultPlan, check_ranks
-from codedla.errors import PoolClosed, WorkerError
+from codedla.errors import PoolClosed, UsageError, WorkerError
+from codedla.pools.talking import Clock, LocalTalk
 
 __all__ = ["LocalPool"]
 
@@ -50,6 +51,7 @@ class LocalPool:
         self._resident: dict[tuple[int, int], Any] = {}
         self._last_key = 0
         self._mourned: set[int] = set()
+        self._talk: LocalTalk | None = None
         self._closed = False
 
     def __enter__(self) -> Any:
@@ -60,6 +62,8 @@ class LocalPool:
 
     def close(self) -> None:
         """Forget all resident operands; idempotent."""
+        if self._talk is not None:
+            self._talk.close()
         self._closed = True
         self._resident.clear()
 
@@ -87,10 +91,36 @@ class LocalPool:
         gone = set(keys)
         self._resident = {k: v for k, v in self._resident.items() if k[1] not in gone}
 
+    def converse(self, function: Callable[..., Any]) -> LocalTalk:
+        """Begin a talk; see :class:`codedla.engine.converse.ConversingPool`."""
+        self.check_open()
+        self._talk = LocalTalk(self, function, self.talk_clock())
+        return self._talk
+
+    def talk_clock(self) -> Clock:
+        """Return the clock that a talk's replies come by."""
+        raise NotImplementedError(f"{type(self).__name__} must say how its time passes")
+
+    def talk_over(self, talk: LocalTalk) -> None:
+        """Take note that a talk has ended."""
+        self._talk = None
+
+    def pass_time(self, virtual: float) -> None:
+        """Let a pool with a virtual clock know how late it is in a talk."""
+
     def check_open(self) -> None:
-        """Raise PoolClosed after close."""
+        """Raise PoolClosed after close, and UsageError in the middle of a talk."""
         if self._closed:
             raise PoolClosed("this pool is closed; use it inside its with block")
+        if self._talk is not None:
+            raise UsageError(
+                "a pool does one thing at a time; got another in the middle of an asynchronous "
+                "iteration; end that first (leave its with block)"
+            )
+
+    def holds(self, worker: int, operand: Operand) -> bool:
+        """Tell whether a worker has a resident operand."""
+        return operand.key > 0 and (worker, operand.key) in self._resident
 
     def fetch(self, worker: int, operand: Operand) -> Any:
         """Return a worker's operand, supplying it first if the worker does not hold it."""
@@ -161,12 +191,12 @@ class LocalPool:
 
     def fail(self, job: Round, worker: int, error: Exception) -> NoReturn:
         """End the round because of an exception that a task raised."""
-        job.collector.error(worker, _remote_error(worker, error))
+        job.collector.error(worker, self.remote_error(worker, error))
         raise job.collector.failure() from error
 
-
-def _remote_error(worker: int, error: Exception) -> WorkerError:
-    """Dress a task's exception as the master will see it."""
-    text = "".join(traceback.format_exception(error))
-    message = f"{type(error).__name__}: {error}"
-    return WorkerError(message, rank=worker + 1, host=socket.gethostname(), traceback=text)
+    @staticmethod
+    def remote_error(worker: int, error: Exception) -> WorkerError:
+        """Dress a task's exception as the master will see it."""
+        text = "".join(traceback.format_exception(error))
+        message = f"{type(error).__name__}: {error}"
+        return WorkerError(message, rank=worker + 1, host=socket.gethostname(), traceback=text)

@@ -7,9 +7,11 @@ import time
 from codedla.engine.collector import Instruction
 from codedla.engine.round import Event, Outcome, Round
 from codedla.pools.local import LocalPool
+from codedla.pools.talking import Clock
 
 __all__ = ["SerialPool"]
 
+_TASK_SECONDS = 1e-3
 _OVER = (Instruction.FINISH, Instruction.FAIL)
 
 
@@ -46,6 +48,10 @@ class SerialPool(LocalPool):
         outcome.decode = outcome.after_threshold = end - decided
         outcome.total = end - start
         return outcome
+
+    def talk_clock(self) -> Clock:
+        """Return a clock by which each task takes a while, and late ones as long as they sleep."""
+        return Clock(_TASK_SECONDS, lambda worker: 0.0, real=True)
 
     def _muster(self, job: Round, outcome: Outcome) -> list[int]:
         """Return the workers in the order in which they will be ready; report the lost ones."""

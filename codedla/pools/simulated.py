@@ -23,6 +23,7 @@ from codedla.errors import UsageError
 from codedla.pools.local import LocalPool
 from codedla.pools.simulation import Simulation
 from codedla.pools.streaming import Streaming
+from codedla.pools.talking import Clock
 
 __all__ = ["SimulatedPool"]
 
@@ -99,6 +100,19 @@ class SimulatedPool(LocalPool):
             streaming.run()
         finally:
             self.clock += streaming.now
+
+    def talk_clock(self) -> Clock:
+        """Return the pool's virtual clock, by which every task has a delay of its own."""
+        return Clock(
+            self.task_seconds,
+            lambda worker: float(self.drawn()[worker]),
+            deadline=self.deadline,
+            start=self.clock,
+        )
+
+    def pass_time(self, virtual: float) -> None:
+        """Let the pool's clock go with that of a talk."""
+        self.clock = virtual
 
     def round_times(self, code: Code, rounds: int) -> NDArray[np.float64]:
         """Draw when each of many rounds would finish, without computing anything.
