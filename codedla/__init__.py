@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from codedla.iterative.asynchronous import AsyncMap
     from codedla.iterative.coded_network import CodedNetwork
     from codedla.iterative.components import pca
+    from codedla.iterative.gradient import CodedGradient
     from codedla.iterative.linear_inverse import linear_inverse
     from codedla.iterative.orthogonal import orthogonal_iteration, truncated_svd
     from codedla.iterative.pagerank import pagerank
@@ -45,6 +46,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AsyncMap",
+    "CodedGradient",
     "CodedMatrix",
     "CodedNetwork",
     "CodedOperator",
@@ -95,8 +97,9 @@ _HOMES = {
         "VerificationFailed",
         "WorkerError",
     ),
-    "codedla.iterative.asynchronous": ("AsyncMap",),
     "codedla.iterative.coded_network": ("CodedNetwork",),
+    "codedla.iterative.asynchronous": ("AsyncMap",),
+    "codedla.iterative.gradient": ("CodedGradient",),
     "codedla.iterative.components": ("pca",),
     "codedla.iterative.linear_inverse": ("linear_inverse",),
     "codedla.iterative.orthogonal": ("orthogonal_iteration", "truncated_svd"),

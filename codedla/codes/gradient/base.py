@@ -22,7 +22,7 @@ import abc
 import math
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,9 @@ from numpy.typing import NDArray
 from codedla.blocks import Grid
 from codedla.codes.base import Code
 from codedla.errors import UsageError
+
+if TYPE_CHECKING:
+    from codedla.codes.gradient.spanned import Spanned
 
 __all__ = ["GradientCode"]
 
@@ -147,6 +150,20 @@ class GradientCode(Code):
     def _spread(self) -> float:
         """Norm of ``B.T`` on the vectors orthogonal to 1."""
         return float(np.linalg.norm(self.B - self.B.mean(axis=0), 2))
+
+    @cached_property
+    def spanned(self) -> Spanned:
+        """The same code, of as many unknowns as its replies span.
+
+        Raises
+        ------
+        UsageError
+            They span too much to check each other.
+        """
+        # It is made of codes of this kind.
+        from codedla.codes.gradient.spanned import Spanned
+
+        return Spanned(self)
 
     # -- the contract of codes -----------------------------------------------------------------
 

@@ -36,7 +36,8 @@ class RegularGraph(GradientCode):
     Parameters
     ----------
     degree : int, optional
-        ``d``, parts per worker, 1 to ``n_workers``; ``s + 1`` by default, as of exact codes.
+        ``d``, parts per worker, 1 to ``n_workers``; by default ``s + 1``, as of exact codes, but at
+        least 3: graphs of degree 2 are circles, and no expanders.
     """
 
     name = "gradient-expander"
@@ -57,7 +58,7 @@ class RegularGraph(GradientCode):
         degree: int | None = None,
     ) -> None:
         super().__init__(n_workers, stragglers, errors=errors, seed=seed)
-        self.degree = min(self.reach + 1, n_workers) if degree is None else degree
+        self.degree = min(max(self.reach + 1, 3), n_workers) if degree is None else degree
         if not 1 <= self.degree <= n_workers:
             raise UsageError(
                 f"a worker has 1 to {n_workers} parts; got degree={degree}; give one of these"
