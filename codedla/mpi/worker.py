@@ -110,6 +110,8 @@ class Worker:
         self._vigil = Vigil()
         # Whoever is to be late or wrong on purpose goes the ordinary way.
         mine = [fault for fault in faults if fault.worker in (self.number, -1)]
+        # What failed in taking in an order, which no task is to blame for.
+        self._broken: Exception | None = None
         self._shortcut = Shortcut(self.resident, self.number)
         self._direct = all(fault.kind in ("kill", "hang") for fault in mine)
         # A longer pause after long idleness: an idle rank should cost nothing.
@@ -149,10 +151,14 @@ class Worker:
         left = (message is not None or self._looks % _SELDOM == 0) and self._flush_sends()
         if message is not None:
             self._vigil.heard()
-            if message.kind is Kind.RUN:
-                self._accept(message)
-            else:
-                self._obey(message)
+            try:
+                if message.kind is Kind.RUN:
+                    self._accept(message)
+                else:
+                    self._obey(message)
+            except Exception as error:
+                self._broken = error
+                raise
         for order in self._ahead:
             order.arrived()
         return left or message is not None
@@ -256,6 +262,8 @@ class Worker:
         except MPI.Exception:
             raise
         except BaseException as error:
+            if error is self._broken:
+                raise  # looked for in the middle of the task: nobody listens any more
             # Also a sys.exit in a user's function: the master says how the job goes on.
             answer = (Message(Kind.ERROR, order.round_id, _describe_error(error)), [])
         self._current = None
