@@ -83,8 +83,7 @@ class CodedGradient:
     Raises
     ------
     UsageError
-        Arrays of different lengths, a function that cannot be sent, or numbers that the scheme has
-        no code for.
+        Arrays of different lengths, or numbers that the scheme has no code for.
 
     Notes
     -----
@@ -170,7 +169,7 @@ class CodedGradient:
         Raises
         ------
         UsageError
-            Not real numbers, or of another shape than before.
+            Not real numbers, of another shape than before, or a function that cannot be sent.
         NotDecodable
             No worker is left, or the time-out passed.
         VerificationFailed
