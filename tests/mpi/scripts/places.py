@@ -169,13 +169,15 @@ def work(pool):
     return 0
 
 
+# A worker in time might be given nothing but products until the job is over, and the master wait
+# for none of three.
+late = {"orders": ["delay:2:0.1"], "fold": [f"delay:{k}:0.05" for k in (1, 2, 3)]}.get(place, [])
+faults = [parse_fault(text) for text in late]
 if how == "run":
-    sys.exit(program.run(work))
+    sys.exit(program.run(work, faults=faults))
 from mpi4py import MPI
 
-# A worker in time might get no order but products until the job is over.
-late = [parse_fault("delay:2:0.1")] if place == "orders" else []
-with codedla.MPIPool(MPI.COMM_WORLD, faults=late) as pool:
+with codedla.MPIPool(MPI.COMM_WORLD, faults=faults) as pool:
     if pool is not None:
         work(pool)
 if (place == "worker after" and on_worker) or (place == "master after" and on_master):
