@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from codedla.iterative.asynchronous import AsyncMap
     from codedla.iterative.coded_network import CodedNetwork
     from codedla.iterative.components import pca
+    from codedla.iterative.estimators import CodedLogisticRegression, CodedRidge
     from codedla.iterative.gradient import CodedGradient
     from codedla.iterative.linear_inverse import linear_inverse
     from codedla.iterative.orthogonal import orthogonal_iteration, truncated_svd
@@ -47,9 +48,11 @@ __version__ = "0.1.0"
 __all__ = [
     "AsyncMap",
     "CodedGradient",
+    "CodedLogisticRegression",
     "CodedMatrix",
     "CodedNetwork",
     "CodedOperator",
+    "CodedRidge",
     "CodedlaError",
     "CodedlaWarning",
     "MPIPool",
@@ -99,6 +102,7 @@ _HOMES = {
     ),
     "codedla.iterative.coded_network": ("CodedNetwork",),
     "codedla.iterative.asynchronous": ("AsyncMap",),
+    "codedla.iterative.estimators": ("CodedLogisticRegression", "CodedRidge"),
     "codedla.iterative.gradient": ("CodedGradient",),
     "codedla.iterative.components": ("pca",),
     "codedla.iterative.linear_inverse": ("linear_inverse",),

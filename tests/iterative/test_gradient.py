@@ -173,9 +173,12 @@ def test_workers_cannot_change_the_data():
         x[:] = 0
         return 0.0, theta
 
-    with codedla.SerialPool(3) as pool, coded(pool, function=spoil) as cg:
-        with pytest.raises(WorkerError, match="read-only"):
-            cg(THETA)
+    with (
+        codedla.SerialPool(3) as pool,
+        coded(pool, function=spoil) as cg,
+        pytest.raises(WorkerError, match="read-only"),
+    ):
+        cg(THETA)
 
 
 @pytest.mark.parametrize("scheme", ["expander", "stochastic", "bibd", "ignore"])
@@ -290,23 +293,32 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(options, words):
     ],
 )
 def test_functions_that_do_not_keep_the_contract_are_named(function, words):
-    with codedla.SerialPool(3) as pool, coded(pool, function=function) as cg:
-        with pytest.raises(WorkerError, match=words):
-            cg(THETA)
+    with (
+        codedla.SerialPool(3) as pool,
+        coded(pool, function=function) as cg,
+        pytest.raises(WorkerError, match=words),
+    ):
+        cg(THETA)
 
 
 def test_functions_that_cannot_be_sent_are_refused():
     lock = threading.Lock()
-    with codedla.SerialPool(3) as pool, coded(pool, function=lambda *_: lock.locked()) as cg:
-        with pytest.raises(UsageError, match="can be sent"):
-            cg(THETA)
+    with (
+        codedla.SerialPool(3) as pool,
+        coded(pool, function=lambda *_: lock.locked()) as cg,
+        pytest.raises(UsageError, match="can be sent"),
+    ):
+        cg(THETA)
 
 
 @pytest.mark.parametrize("theta", [np.array(["a"]), np.zeros(0), 1j * np.ones(3)])
 def test_parameters_must_be_real_numbers(theta):
-    with codedla.SerialPool(3) as pool, coded(pool) as cg:
-        with pytest.raises(UsageError, match="real numbers"):
-            cg(theta)
+    with (
+        codedla.SerialPool(3) as pool,
+        coded(pool) as cg,
+        pytest.raises(UsageError, match="real numbers"),
+    ):
+        cg(theta)
 
 
 def test_too_many_late_workers_end_with_the_time_out():
