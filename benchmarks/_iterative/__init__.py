@@ -1,0 +1,1 @@
+"""What ``benchmarks/iterative.py`` is made of."""
