@@ -152,13 +152,18 @@ class CodedGradient:
         self.bytes = {"sent": 0, "received": 0}
         self.last_report: Report | None = None
 
-    def __call__(self, theta: ArrayLike) -> tuple[float, NDArray[np.float64]]:
+    def __call__(
+        self, theta: ArrayLike, *, batch: tuple[int, int] | None = None
+    ) -> tuple[float, NDArray[np.float64]]:
         """Return the loss at ``theta`` and its gradient.
 
         Parameters
         ----------
         theta : array_like
             Parameters, of any shape but always the same.
+        batch : (int, int), optional
+            ``(k, count)``: sum over the ``k``-th of ``count`` batches only (from 0). Each has its
+            share of every part, always the same rows: see :meth:`rows`.
 
         Returns
         -------
@@ -182,6 +187,7 @@ class CodedGradient:
         if self._closed:
             raise PoolClosed("this coded gradient is closed; make it again")
         point = self._point(theta)
+        k, count = _checked_batch(batch)
         output = np.empty((1, 1 + point.size))
         decoder: DenseDecoder
         if self._robust is None:
@@ -192,7 +198,7 @@ class CodedGradient:
         collector = Collector(
             self.code, eps=_EPS, tolerance=_TOLERANCE, workers=range(self._pool.n_workers)
         )
-        row = point.reshape(1, -1)
+        row = np.concatenate([[k, count], point.ravel()])[None, :]
 
         def operands(share: int) -> tuple[Operand, ...]:
             head, body = self._keys[share]
@@ -223,6 +229,12 @@ class CodedGradient:
         result = decoder.output[0]
         return float(result[0]), result[1:].reshape(point.shape).copy()
 
+    def rows(self, batch: tuple[int, int] | None = None) -> int:
+        """Return how many rows of data there are in a batch; in all without one."""
+        k, count = _checked_batch(batch)
+        sizes = np.diff(self._cuts)
+        return int((sizes * (k + 1) // count - sizes * k // count).sum())
+
     def close(self) -> None:
         """Free the workers' data; idempotent."""
         if not self._closed:
@@ -237,7 +249,7 @@ class CodedGradient:
         self.close()
 
     def _point(self, theta: ArrayLike) -> NDArray[np.float64]:
-        """Return a copy of the parameters: late workers may still be reading it."""
+        """Return the parameters as float64, if they are what they should be."""
         given = np.asarray(theta)
         if given.dtype.kind not in "fiub" or given.size == 0:
             raise UsageError(
@@ -250,7 +262,7 @@ class CodedGradient:
                 f"theta must keep its shape, {self._shape}; got {given.shape}; make another "
                 "CodedGradient"
             )
-        return np.array(given, dtype=np.float64)
+        return given.astype(np.float64, copy=False)
 
     def _share(self, share: int, *, last: bool = False) -> tuple[Array, Array]:
         """Return what a worker is sent of a share; kept from its head to its body."""
@@ -312,6 +324,18 @@ class CodedGradient:
         for name, count in report.bytes.items():
             self.bytes[name] += count
         self.last_report = report
+
+
+def _checked_batch(batch: Any) -> tuple[int, int]:
+    """Return which batch, of how many."""
+    if batch is None:
+        return 0, 1
+    k, count = (whole_number(number, "a batch's numbers", least=0) for number in batch)
+    if k >= count:
+        raise UsageError(
+            f"a batch is one of several, counted from 0; got {k} of {count}; give (k, count)"
+        )
+    return k, count
 
 
 def _arrays(data: Any) -> list[Any]:

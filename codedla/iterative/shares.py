@@ -46,7 +46,7 @@ class Share:
     function : callable
         ``function(theta, *arrays)`` returns ``(loss, gradient)``, summed over the rows.
     terms : sequence of (float, int, int)
-        Coefficient, first row and end of a run of the share's rows.
+        Of every part: coefficient, first row and end among the share's rows.
     columns : sequence
         For every array of the data its layout in the body, or the share's rows themselves where
         they are no plain array (sparse matrices, objects).
@@ -71,6 +71,21 @@ class Share:
             found.append(column)
         return found
 
+    def runs(self, batch: int, batches: int) -> list[tuple[float, int, int]]:
+        """Return what a batch has of every part; of all rows, parts of equal coefficients at once.
+
+        A batch must hold the same rows of a part whoever has it, and so it is cut part by part.
+        """
+        found: list[tuple[float, int, int]] = []
+        for coefficient, first, end in self.terms:
+            size = end - first
+            begin, stop = first + size * batch // batches, first + size * (batch + 1) // batches
+            if found and found[-1][0] == coefficient and found[-1][2] == begin:
+                found[-1] = (coefficient, found[-1][1], stop)
+            elif stop > begin:
+                found.append((coefficient, begin, stop))
+        return found
+
 
 def make_share(
     function: Callable[..., Any],
@@ -86,7 +101,7 @@ def make_share(
         As of :class:`Share`.
     data : sequence of array_like with rows
     terms : sequence of (float, int, int)
-        Coefficient, first row and end, of the whole data; runs of equal coefficients are one call.
+        Of every part: coefficient, first row and end, in the whole data.
 
     Returns
     -------
@@ -99,14 +114,11 @@ def make_share(
         The function cannot be sent.
     """
     ordered = sorted((term for term in terms if term[2] > term[1]), key=lambda term: term[0])
-    runs: list[tuple[float, int, int]] = []
+    within: list[tuple[float, int, int]] = []
     at = 0
     for coefficient, first, end in ordered:
-        begin, at = at, at + end - first
-        if runs and runs[-1][0] == coefficient:
-            runs[-1] = (coefficient, runs[-1][1], at)
-        else:
-            runs.append((coefficient, begin, at))
+        within.append((coefficient, at, at + end - first))
+        at += end - first
     columns: list[Any] = []
     laid: list[tuple[_Layout, Any]] = []
     end_of_body = 0
@@ -127,7 +139,7 @@ def make_share(
         for _, first, end in ordered:
             target[row : row + end - first] = array[first:end]
             row += end - first
-    head = pack_function(Share(function, runs, columns, shape))  # type: ignore[arg-type]
+    head = pack_function(Share(function, within, columns, shape))  # type: ignore[arg-type]
     return head.copy(), body
 
 
@@ -148,7 +160,8 @@ def combined(theta: Array, head: Array, body: Array) -> NDArray[np.float64]:
 
     Parameters
     ----------
-    theta : ndarray (1, parameters), float64
+    theta : ndarray (1, 2 + parameters), float64
+        Which batch, of how many, and the parameters.
     head, body : ndarray
         Of :func:`make_share`.
 
@@ -163,10 +176,11 @@ def combined(theta: Array, head: Array, body: Array) -> NDArray[np.float64]:
         The function returned something else than a loss and a gradient of the parameters' shape.
     """
     share = _unpickled(head)
-    point = theta.reshape(share.shape)
-    reply = np.zeros((1, 1 + theta.size))
+    batch, batches = (int(number) for number in theta[0, :2])
+    point = theta[0, 2:].reshape(share.shape)
+    reply = np.zeros((1, 1 + point.size))
     arrays = share.arrays(body)
-    for coefficient, first, end in share.terms:
+    for coefficient, first, end in share.runs(batch, batches):
         result = share.function(point, *(array[first:end] for array in arrays))
         loss, gradient = _checked(result, share.shape)
         reply[0, 0] += coefficient * loss

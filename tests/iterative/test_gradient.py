@@ -138,6 +138,33 @@ def test_data_of_many_kinds():
         assert cg(THETA)[0] == pytest.approx(X.sum())
 
 
+@pytest.mark.parametrize("scheme", ["cyclic", "fractional", "heterogeneous", "expander"])
+def test_batches_add_up_and_are_the_same_on_all_workers(scheme):
+    with (
+        codedla.SerialPool(6, faults("delay:2:1")) as pool,
+        coded(pool, scheme=scheme, stragglers=1) as cg,
+    ):
+        total, rows = 0.0, 0
+        for k in range(7):
+            places = np.concatenate(
+                [
+                    np.arange(a + (b - a) * k // 7, a + (b - a) * (k + 1) // 7)
+                    for a, b in zip(cg._cuts[:-1], cg._cuts[1:], strict=True)
+                ]
+            )
+            loss, gradient = cg(THETA, batch=(k, 7))
+            assert cg.rows((k, 7)) == len(places)
+            if not cg.code.approximate:
+                expected = NET.loss_and_grad(THETA, X[places], Y[places])
+                assert loss == pytest.approx(expected[0], rel=1e-10)
+                np.testing.assert_allclose(gradient, expected[1], atol=1e-10)
+            total, rows = total + loss, rows + len(places)
+        assert rows == len(X) == cg.rows()
+        assert total == pytest.approx(cg(THETA)[0], rel=1e-10)
+        with pytest.raises(UsageError, match="counted from 0"):
+            cg(THETA, batch=(7, 7))
+
+
 def test_the_function_and_the_data_are_sent_once_and_freed():
     pool = codedla.SerialPool(3)
     supplied = []
