@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_code_options",
+    "add_job_options",
     "add_json",
     "add_master_memory",
     "add_product_options",
@@ -116,26 +117,7 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
     )
     add_code_options(parser)
     run = parser.add_argument_group("the run")
-    run.add_argument(
-        "--ranks",
-        type=count,
-        metavar="R",
-        help="start MPI with R ranks, master included (not needed under mpirun or srun)",
-    )
-    add_threads(run)
-    run.add_argument(
-        "--timeout",
-        type=positive_number,
-        metavar="SECONDS",
-        help="give up after this long (exit code 3)",
-    )
-    run.add_argument(
-        "--deadline",
-        type=positive_number,
-        metavar="SECONDS",
-        help="a worker that has not answered an order after this long has its share given to "
-        "another (default: a living one has all the time it needs, a silent one two seconds)",
-    )
+    _add_ranks(run)
     run.add_argument(
         "--verify",
         nargs="?",
@@ -146,13 +128,7 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
         "replaced (locate, or plain --verify), or compare more replies than are needed with each "
         "other (spares); auto: locate where it costs little (default)",
     )
-    run.add_argument(
-        "--encode",
-        choices=("master", "workers"),
-        default="master",
-        help="workers: they read the operands themselves, from .npy or contiguous .h5 files that "
-        "all hosts see; the master sends next to nothing (default: the master encodes)",
-    )
+    _add_encode(run)
     run.add_argument(
         "--panel-rows",
         type=count,
@@ -183,6 +159,54 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--dry-run", action="store_true", help="check all but the entries, print the plan, stop"
     )
+    _add_faults(run)
+    add_json(parser, "the report (with --dry-run: the plan)")
+
+
+def add_job_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of other work that is carried out on MPI ranks, from files to a file."""
+    run = parser.add_argument_group("the run")
+    _add_ranks(run)
+    _add_encode(run)
+    run.add_argument("--report", metavar="FILE", help="write what happened as JSON")
+    run.add_argument("--force", action="store_true", help="replace existing output files")
+    _add_faults(run)
+
+
+def _add_ranks(run: argparse._ArgumentGroup) -> None:
+    run.add_argument(
+        "--ranks",
+        type=count,
+        metavar="R",
+        help="start MPI with R ranks, master included (not needed under mpirun or srun)",
+    )
+    add_threads(run)
+    run.add_argument(
+        "--timeout",
+        type=positive_number,
+        metavar="SECONDS",
+        help="give up after this long (exit code 3)",
+    )
+    run.add_argument(
+        "--deadline",
+        type=positive_number,
+        metavar="SECONDS",
+        help="a worker that has not answered an order after this long has its share given to "
+        "another (default: a living one has all the time it needs, a silent one two seconds)",
+    )
+
+
+def _add_encode(run: argparse._ArgumentGroup) -> None:
+    run.add_argument(
+        "--encode",
+        choices=("master", "workers"),
+        default="master",
+        help="workers: they read the operands themselves, from .npy or contiguous .h5 files that "
+        "all hosts see; the master sends next to nothing (default: the master encodes)",
+    )
+
+
+def _add_faults(run: argparse._ArgumentGroup) -> None:
     run.add_argument(
         "--inject",
         action="append",
@@ -193,7 +217,6 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--seed", type=_whole_number, metavar="N", help="seed of the random faults of --inject"
     )
-    add_json(parser, "the report (with --dry-run: the plan)")
 
 
 def code_arguments(args: argparse.Namespace) -> dict[str, Any]:
