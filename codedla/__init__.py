@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from codedla.iterative.estimators import CodedLogisticRegression, CodedRidge
     from codedla.iterative.gradient import CodedGradient
     from codedla.iterative.linear_inverse import linear_inverse
+    from codedla.iterative.lwpd import LWPD
     from codedla.iterative.orthogonal import orthogonal_iteration, truncated_svd
     from codedla.iterative.pagerank import pagerank
     from codedla.iterative.power import power_iteration
+    from codedla.iterative.torch_bridge import CodedModule
     from codedla.linalg.exact import integer_matmul
     from codedla.linalg.lagrange import batch_matmul, lagrange_map
     from codedla.linalg.matmul import matmul
@@ -46,10 +48,12 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "LWPD",
     "AsyncMap",
     "CodedGradient",
     "CodedLogisticRegression",
     "CodedMatrix",
+    "CodedModule",
     "CodedNetwork",
     "CodedOperator",
     "CodedRidge",
@@ -106,9 +110,11 @@ _HOMES = {
     "codedla.iterative.gradient": ("CodedGradient",),
     "codedla.iterative.components": ("pca",),
     "codedla.iterative.linear_inverse": ("linear_inverse",),
+    "codedla.iterative.lwpd": ("LWPD",),
     "codedla.iterative.orthogonal": ("orthogonal_iteration", "truncated_svd"),
     "codedla.iterative.pagerank": ("pagerank",),
     "codedla.iterative.power": ("power_iteration",),
+    "codedla.iterative.torch_bridge": ("CodedModule",),
     "codedla.linalg.exact": ("integer_matmul",),
     "codedla.linalg.lagrange": ("batch_matmul", "lagrange_map"),
     "codedla.linalg.matmul": ("matmul",),
