@@ -187,7 +187,8 @@ class Epochs:
         ----------
         wanted : int or callable
             How many workers must answer it: 0 to the number of workers. Or a predicate over the
-            set of workers that have, asked at the beginning and after each of their replies.
+            set of workers that have, asked at the beginning and after each of their replies, and
+            when a worker is found lost or silent.
 
         Raises
         ------
@@ -265,12 +266,12 @@ class Epochs:
             case "reply":
                 return self._reply(worker, heard.number)
             case "lost":
-                self.lost[worker] = heard.reason
+                self.lost[worker], self._enough = heard.reason, None
                 self.silent.pop(worker, None)
                 self._forget(worker)
                 self._free.discard(worker)
             case "silent":
-                self.silent[worker] = heard.reason
+                self.silent[worker], self._enough = heard.reason, None
             case "back":
                 self.silent.pop(worker, None)
             case "deserted":

@@ -16,11 +16,32 @@ from codedla.engine.epochs import AsyncReport, Epochs, Wanted
 from codedla.engine.round import Operand
 from codedla.errors import PoolClosed, UsageError
 
-__all__ = ["AsyncMap", "Epoch"]
+__all__ = ["AsyncMap", "Epoch", "Reply"]
 
 Array = NDArray[Any]
 
 _DTYPES = tuple(np.dtype(t) for t in ("f4", "f8", "c8", "c16", "i4", "i8", "u1"))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One reply.
+
+    Parameters
+    ----------
+    worker : int
+    epoch : int
+        Which epoch's iterate it answers.
+    age : int
+        How many epochs old that was when the reply came.
+    value : ndarray
+        What the function returned.
+    """
+
+    worker: int
+    epoch: int
+    age: int
+    value: Array
 
 
 @dataclass(frozen=True)
@@ -37,15 +58,15 @@ class Epoch:
         Which epoch's iterate each of these answers; 0: none. Equal to ``number`` where it is fresh.
     fresh : list of int
         Workers that have answered this epoch's iterate, in the order of arrival.
-    stale : list of tuple of (int, int)
-        Replies to earlier iterates that came since the last epoch: worker, epoch answered.
+    stale : list of Reply
+        Offered replies to earlier iterates that came since the last epoch.
     """
 
     number: int
     replies: list[Array | None]
     epochs: NDArray[np.int64]
     fresh: list[int]
-    stale: list[tuple[int, int]]
+    stale: list[Reply]
 
 
 class AsyncMap:
@@ -176,35 +197,90 @@ class AsyncMap:
         WorkerError
             The function raised.
         """
-        if self._closed:
-            raise PoolClosed("this asynchronous map is closed; use it inside its with block")
+        self._check_open()
         operand = self._operand(np.asarray(x))
         talk, epochs = self._talk, self._epochs
         end = None if timeout is None else talk.now() + positive(timeout, "timeout")
         epochs.begin(self._pool.n_workers if nwait is None else nwait)
         fresh: list[int] = []
-        stale: list[tuple[int, int]] = []
+        stale: list[Reply] = []
+
+        def take(heard: Heard) -> None:
+            reply = self._take(heard)
+            if reply is not None and reply.age:
+                stale.append(reply)
+            elif reply is not None:
+                fresh.append(reply.worker)
+
         while (heard := talk.wait(until=talk.now())) is not None:
-            self._take(heard, fresh, stale)
+            take(heard)
         self._hand_out(operand)
         while not epochs.enough():
             heard = talk.wait(until=end)
             if heard is None:
                 raise epochs.failure(f"the time-out of {timeout:g} s is over")
-            self._take(heard, fresh, stale)
+            take(heard)
             self._hand_out(operand)
         for worker in epochs.overdue():
             talk.cancel(worker)
             epochs.cancelled(worker)
         return Epoch(epochs.epoch, list(self._replies), epochs.epochs.copy(), fresh, stale)
 
+    def stream(self, x: Array, on_reply: Callable[[Reply], Array | None]) -> None:
+        """Let every reply make a new iterate, which its worker gets at once: no epochs to wait for.
+
+        Each iterate is an epoch of its own, to the report as well. Late replies are used, whatever
+        ``late`` says, unless they are older than ``oldest``; their workers go on all the same.
+
+        Parameters
+        ----------
+        x : ndarray
+            The first iterate, for everybody; copied.
+        on_reply : callable
+            ``on_reply(reply)`` returns the newest iterate, or None to end.
+
+        Raises
+        ------
+        NotDecodable
+            All workers are lost, or silent for long.
+        WorkerError
+            The function raised.
+        """
+        self._check_open()
+        operand = self._operand(np.asarray(x))
+        epochs = self._epochs
+        late, epochs.late = epochs.late, "offer"
+        try:
+            epochs.begin(0)
+            while True:
+                self._hand_out(operand)
+                reply = self._take(self._talk.wait())
+                if reply is None:
+                    continue
+                newest = on_reply(reply)
+                if newest is None:
+                    return
+                operand = self._operand(np.asarray(newest))
+                epochs.begin(0)
+        finally:
+            epochs.late = late
+
+    @property
+    def away(self) -> frozenset[int]:
+        """The workers that are lost or silent at the moment."""
+        return frozenset(self._epochs.lost) | frozenset(self._epochs.silent)
+
     @property
     def report(self) -> AsyncReport:
         """What has happened so far: staleness of each worker's replies, who was lost."""
         if self._talk is None:
             return self._epochs.report(0.0, 0, 0)
-        seconds = self._talk.now() - self._began
-        return self._epochs.report(seconds, self._talk.bytes_sent, self._talk.bytes_received)
+        return self._epochs.report(self.seconds, self._talk.bytes_sent, self._talk.bytes_received)
+
+    @property
+    def seconds(self) -> float:
+        """Time since the first call, on the pool's clock."""
+        return 0.0 if self._talk is None else self._talk.now() - self._began
 
     def close(self) -> None:
         """End at once, and free the workers' memory; idempotent."""
@@ -214,6 +290,10 @@ class AsyncMap:
         if self._talk is not None:
             self._talk.close()
         self._pool.drop([operand.key for group in self._resident for operand in group])
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise PoolClosed("this asynchronous map is closed; use it inside its with block")
 
     def _operand(self, x: Array) -> Operand:
         ndim = _ndim(x, "x")
@@ -233,16 +313,14 @@ class AsyncMap:
             number = self._talk.order(worker, [*self._resident[worker], operand])
             self._epochs.ordered(worker, number)
 
-    def _take(self, heard: Heard, fresh: list[int], stale: list[tuple[int, int]]) -> None:
+    def _take(self, heard: Heard) -> Reply | None:
         epoch = self._epochs.hear(heard)
         if epoch is None or heard.reply is None:
-            return
+            return None
         vector = self._x_ndim == 1 and heard.reply.shape[0] == 1
-        self._replies[heard.worker] = heard.reply[0] if vector else heard.reply
-        if epoch == self._epochs.epoch:
-            fresh.append(heard.worker)
-        else:
-            stale.append((heard.worker, epoch))
+        value = heard.reply[0] if vector else heard.reply
+        self._replies[heard.worker] = value
+        return Reply(heard.worker, epoch, self._epochs.epoch - epoch, value)
 
 
 class _Restored:

@@ -73,11 +73,12 @@ def test_thousands_of_iterations_never_hang_and_never_mix_up_iterates(block):
                         if reply is not None:
                             assert reply.tolist() == [worker, answered]
                         assert (answered == number) == (worker in epoch.fresh)
-                    for _, answered in epoch.stale:
+                    for stale in epoch.stale:
                         assert late == "offer"
-                        assert answered < number
-                        assert oldest is None or number - answered <= oldest
-                    for worker in [*epoch.fresh, *(w for w, _ in epoch.stale)]:
+                        assert stale.age == number - stale.epoch > 0
+                        assert stale.value.tolist() == [stale.worker, stale.epoch]
+                        assert oldest is None or stale.age <= oldest
+                    for worker in [*epoch.fresh, *(s.worker for s in epoch.stale)]:
                         replied[worker] += 1
                 ended += 1
             except codedla.NotDecodable as error:
@@ -98,11 +99,8 @@ def test_a_late_worker_gets_the_newest_iterate_at_once():
         seen = [asynchronous(np.array([float(k)]), 2) for k in range(1, 16)]
         assert pool.clock == pytest.approx(0.015), "nobody waited for it"
     # It takes 4.5 tasks of the others, and each time goes on with what is newest then.
-    assert [(k + 1, e.stale) for k, e in enumerate(seen) if e.stale] == [
-        (5, [(2, 1)]),
-        (10, [(2, 5)]),
-        (14, [(2, 10)]),
-    ]
+    late = [(e.number, reply.worker, reply.epoch) for e in seen for reply in e.stale]
+    assert late == [(5, 2, 1), (10, 2, 5), (14, 2, 10)]
     assert asynchronous.report.staleness[3] == {4: 2, 5: 1}
 
 
@@ -247,3 +245,46 @@ def test_bad_shares(shares, match):
 def test_bad_pools():
     with pytest.raises(codedla.UsageError, match="pool must be"):
         AsyncMap(lambda s, x: x, [], pool=None)
+
+
+def test_every_reply_makes_an_iterate_that_its_worker_gets_at_once():
+    pool = codedla.SimulatedPool(3, faults=[parse_fault("delay:3:0.0035")])
+    seen = []
+
+    def take(reply):
+        seen.append(reply)
+        return np.array([len(seen) + 1.0]) if len(seen) < 12 else None
+
+    with pool, AsyncMap(lambda s, x: x, [np.zeros(1)] * 3, pool=pool) as asynchronous:
+        asynchronous.stream(np.ones(1), take)
+        assert [r.worker for r in seen] == [0, 1] * 4 + [2] + [0, 1, 0]
+        assert pool.clock == pytest.approx(0.006)
+        report = asynchronous.report
+    for k, reply in enumerate(seen):
+        assert reply.value.item() == reply.epoch
+        assert reply.age == k + 1 - reply.epoch
+    assert report.epochs == 12
+    assert report.staleness[3] == {8: 1}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_streams_outlive_their_workers(seed):
+    """Whoever dies is not heard of any more; when nobody is left, that is said."""
+    rng = np.random.default_rng([seed, 90271])
+    n, seen = int(rng.integers(1, 6)), []
+
+    def take(reply):
+        seen.append(reply)
+        assert reply.value.item() == reply.epoch
+        return np.array([len(seen) + 1.0]) if len(seen) < 60 else None
+
+    shares = [np.zeros(1)] * n
+    with random_pool(rng, n) as pool, AsyncMap(lambda s, x: x, shares, pool=pool) as asynchronous:
+        try:
+            asynchronous.stream(np.ones(1), take)
+            assert len(seen) == 60
+        except codedla.NotDecodable:
+            assert len(asynchronous.away) == n or len(seen) < 60
+        ages = [r.age for r in seen]
+        total = asynchronous.report.staleness.values()
+        assert sorted(ages) == sorted(a for own in total for a, c in own.items() for _ in range(c))
