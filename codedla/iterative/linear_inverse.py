@@ -24,11 +24,13 @@ least squares problems", Numerical Analysis 1997.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -51,6 +53,9 @@ __all__ = ["Inverse", "LinearInverse", "decoding_weights", "linear_inverse", "or
 Array = NDArray[Any]
 
 SEED = 1706_00163
+_DRAWS, _SETS, _WORK = 200, 1024, 2e7
+"""Generators that are drawn at the most, sets of workers that each is rated by, and about how many
+multiplications that may cost in all."""
 _MOST = 10**9
 """Iterations of a worker that only the clock ends."""
 _GAP = 20.0
@@ -62,14 +67,41 @@ _BANDWIDTH = 5e7
 """Bytes a second that sending a matrix is allowed to take before a deadline counts as missed."""
 
 
+@lru_cache(maxsize=32)
 def orthonormal_rows(k: int, n_workers: int, seed: int) -> NDArray[np.float64]:
-    """Return ``G`` (k, n_workers) with orthonormal rows, any ``k`` columns independent.
+    r"""Return ``G`` (k, n_workers), read-only: orthonormal rows, any ``k`` columns independent.
 
-    The QR factor of a Gaussian matrix: its subsets of columns are well conditioned, where those of
-    a cosine transform need not be.
+    The QR factor of a Gaussian matrix, the best of a few of them: subsets of its columns must be
+    well conditioned, because errors of those who got far are amplified by the inverse. Rated is
+    :math:`\|G_S^{-1}\|_F^2` in the mean over sets ``S`` of ``k`` columns, up to a constant from
+    the orthogonal complement ``Z``, whose other columns have the same small singular values.
     """
-    drawn = np.random.default_rng(seed).standard_normal((n_workers, k))
-    return np.ascontiguousarray(np.linalg.qr(drawn)[0].T)
+    rng = np.random.default_rng(seed)
+    size = min(k, n_workers - k)
+    sets = _subsets(n_workers, size, rng)
+    draws = int(np.clip(_WORK / (len(sets) * size**3 + 1), 1, _DRAWS)) if size else 1
+    best, least = None, math.inf
+    for _ in range(draws):
+        q = np.linalg.qr(rng.standard_normal((n_workers, n_workers)))[0]
+        rated = q[:, :k] if size == k else q[:, k:]
+        with suppress(np.linalg.LinAlgError):
+            score = float((np.linalg.inv(rated[sets]) ** 2).sum()) if draws > 1 else 0.0
+            if score < least:
+                best, least = q[:, :k].T, score
+    if best is None:
+        raise UsageError(
+            f"no {k} rows of {n_workers} were found; got seed={seed}; choose another seed"
+        )
+    result = np.ascontiguousarray(best)
+    result.setflags(write=False)
+    return result
+
+
+def _subsets(n: int, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return sets of so many of ``n`` numbers: all, or many random ones."""
+    if math.comb(n, size) <= _SETS:
+        return np.array(list(itertools.combinations(range(n), size)), np.int64)
+    return np.argsort(rng.random((_SETS, n)), axis=1)[:, :size]
 
 
 def decoding_weights(G: Array, iterations: Sequence[int], rate: float) -> NDArray[np.float64]:
