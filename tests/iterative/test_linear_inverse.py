@@ -7,7 +7,8 @@ import scipy.sparse as sp
 import codedla
 from codedla import NotDecodable, SerialPool, SimulatedPool, UsageError
 from codedla.engine.stragglers import parse_fault
-from codedla.iterative.linear_inverse import LinearInverse, decoding_weights, orthonormal_rows
+from codedla.iterative.inverse_codes import decoding_weights, orthonormal_rows
+from codedla.iterative.linear_inverse import LinearInverse
 
 
 def ring(n, each_side):
