@@ -10,14 +10,26 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from codedla.cli import bench, codes, demo, doctor, matmul, matvec, plan, simulate, solve
+from codedla.cli import (
+    bench,
+    codes,
+    demo,
+    doctor,
+    matmul,
+    matvec,
+    pagerank,
+    plan,
+    simulate,
+    solve,
+    train,
+)
 from codedla.cli.messages import fail, warn
 from codedla.errors import CodedlaError, CodedlaWarning, UsageError
 from codedla.mpi.launch import world_from_env
 
 __all__ = ["build_parser", "main"]
 
-COMMANDS = (matmul, matvec, solve, codes, plan, simulate, bench, doctor, demo)
+COMMANDS = (matmul, matvec, solve, pagerank, train, codes, plan, simulate, bench, doctor, demo)
 
 DESCRIPTION = """\
 Coded linear algebra for MPI: products that neither wait for slow ranks nor die with lost ones."""

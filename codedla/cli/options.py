@@ -163,11 +163,15 @@ def add_product_options(parser: argparse.ArgumentParser) -> None:
     add_json(parser, "the report (with --dry-run: the plan)")
 
 
-def add_job_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of other work that is carried out on MPI ranks, from files to a file."""
+def add_job_options(parser: argparse.ArgumentParser, *, encode: bool = True) -> None:
+    """Add the options of other work that is carried out on MPI ranks, from files to a file.
+
+    With ``--encode`` unless nothing is there for the workers to encode.
+    """
     run = parser.add_argument_group("the run")
     _add_ranks(run)
-    _add_encode(run)
+    if encode:
+        _add_encode(run)
     run.add_argument("--report", metavar="FILE", help="write what happened as JSON")
     run.add_argument("--force", action="store_true", help="replace existing output files")
     _add_faults(run)

@@ -20,7 +20,7 @@ from codedla.errors import CodedlaWarning, PoolClosed, UsageError
 from codedla.iterative.robust import RobustDecoder, check_robust
 from codedla.iterative.shares import combined, make_share
 
-__all__ = ["CodedGradient"]
+__all__ = ["CodedGradient", "gradient_code"]
 
 Array = NDArray[Any]
 
@@ -135,7 +135,9 @@ class CodedGradient:
         self._function, self._pool, self._robust = loss_and_grad, pool, robust
         self._data = _arrays(data)
         self._timeout = None if timeout is None else positive(timeout, "timeout")
-        self.code = _code(pool, scheme, stragglers, robust, errors, seed, options)
+        self.code = gradient_code(
+            pool.n_workers, scheme, stragglers, robust, errors, seed, **options
+        )
         rows = self._data[0].shape[0]
         self._cuts = [rows * part // self.code.n_parts for part in range(self.code.n_parts + 1)]
         lengths = np.diff(self._cuts)
@@ -352,16 +354,24 @@ def _arrays(data: Any) -> list[Any]:
     return arrays
 
 
-def _code(
-    pool: Pool,
-    scheme: str,
-    stragglers: int | None,
-    robust: str | None,
-    errors: int | None,
-    seed: int,
-    options: dict[str, Any],
+def gradient_code(
+    n_workers: int,
+    scheme: str = "cyclic",
+    stragglers: int | None = None,
+    robust: str | None = None,
+    errors: int | None = None,
+    seed: int = 0,
+    **options: Any,
 ) -> GradientCode:
-    """Return the code for a pool, with what is to be assumed where nothing is said."""
+    """Return the code for so many workers, with what is assumed where nothing is said.
+
+    Parameters as of :class:`CodedGradient`.
+
+    Raises
+    ------
+    UsageError
+        There is none.
+    """
     if robust is None and errors:
         raise UsageError(
             f"errors are found by a robust method; got errors={errors} without one; add "
@@ -371,12 +381,12 @@ def _code(
     wrong = whole_number(wrong, "errors", least=0)
     if stragglers is None:
         redundant = 2 * wrong + 1 if robust in ("majority", "locate") else 1
-        fits = pool.n_workers > redundant and scheme not in ("uncoded", "fractional")
+        fits = n_workers > redundant and scheme not in ("uncoded", "fractional")
         if scheme == "fractional":
-            fits = pool.n_workers % (redundant + 1) == 0
+            fits = n_workers % (redundant + 1) == 0
         stragglers = int(fits)
     late = whole_number(stragglers, "stragglers", least=0)
-    code = make_gradient_code(scheme, pool.n_workers, late, errors=wrong, seed=seed, **options)
+    code = make_gradient_code(scheme, n_workers, late, errors=wrong, seed=seed, **options)
     if robust is not None:
         check_robust(robust, code)
     return code

@@ -144,8 +144,7 @@ class CodedModule:
         for parameter in _trained(self.module):
             piece = slope[at : at + parameter.numel()] / rows
             at += parameter.numel()
-            like = {"device": parameter.device, "dtype": parameter.dtype}
-            parameter.grad = torch.from_numpy(piece).reshape(parameter.shape).to(**like)
+            parameter.grad = torch.from_numpy(piece).reshape(parameter.shape).to(parameter)
         return loss / rows
 
     def shuffled(self, seed: int | None = None) -> Iterator[int]:
