@@ -39,11 +39,13 @@ def dismiss(lines: Lines, *, fault_tolerant: bool) -> bool:
     # Who is known to be frozen need not be waited for. What was not taken from an order's payload
     # by now never will be, and would keep MPI_Finalize waiting.
     lines.until(
-        lambda: all((k.said_bye and not k.sends) or k.frozen or k.gone is not None for k in links),
+        lambda: all(
+            (k.said_bye and not lines.leaving(k)) or k.frozen or k.gone is not None for k in links
+        ),
         GRACE,
     )
     silent = [k for k in links if not k.said_bye and k.gone is None]
-    stuck = any(k.sends for k in links if k.gone is None)
+    stuck = any(lines.leaving(k) for k in links if k.gone is None)
     lines.clean = lines.clean and not silent and not stuck
     for link in links:
         if link.gone is None:
@@ -55,6 +57,7 @@ def dismiss(lines: Lines, *, fault_tolerant: bool) -> bool:
     )
     lines.clean = lines.clean and flushed
     if lines.clean:
+        lines.outboxes.free()
         lines.types.free()
     elif fault_tolerant:
         _kill(silent)

@@ -23,6 +23,7 @@ from codedla.errors import UsageError
 from codedla.mpi import world
 from codedla.mpi.backoff import Backoff
 from codedla.mpi.link import Given, Link, Receipt
+from codedla.mpi.outbox import Outboxes
 from codedla.mpi.reception import Reception
 from codedla.mpi.wire import Answer, Kind, Message, Received, Transfer, Types
 
@@ -92,6 +93,7 @@ class Lines:
         self._control, self._data = control, data
         self.types = Types()
         self.links = [Link(worker, data) for worker in range(control.Get_size() - 1)]
+        self.outboxes = Outboxes(control, self.links)
         self.reception = Reception(self.links)
         self.listener: Listener | None = None
         self.clean = True
@@ -116,6 +118,10 @@ class Lines:
             return None
         link.sends.append(transfer)
         return transfer
+
+    def leaving(self, link: Link) -> bool:
+        """Tell whether something that was sent to a worker has not left yet."""
+        return bool(link.sends) or self.outboxes.leaving(link)
 
     @property
     def moving(self) -> bool:

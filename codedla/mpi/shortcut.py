@@ -2,8 +2,9 @@
 
 Such orders repeat, all but the vector, and take so little time that what an ordinary order needs
 (descriptions of operands, a queue, looks for other orders between panels) would cost more than the
-product. So what does not change is kept from one to the next. Anything else is left to the ordinary
-way, which can do all of it.
+product. So what does not change is kept from one to the next: the vector is multiplied where it
+arrived, and replies leave from memory and by requests that are made once. Anything else is left to
+the ordinary way, which can do all of it.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from mpi4py import MPI
 
+from codedla.mpi.backoff import Backoff
 from codedla.mpi.orders import Held
 from codedla.mpi.wire import (
     HEADER,
     INLINE,
     ORDER_AT,
+    TAG_CONTROL,
     Answer,
     Container,
+    Inbox,
     Incoming,
-    Message,
     Received,
 )
 
@@ -31,8 +34,10 @@ __all__ = ["Shortcut"]
 
 _FLOPS = 1e7
 """Products up to this size are over within milliseconds, and need no looks in between."""
-_DESCRIBED = slice(16, 32)
-"""Where an order's header describes two operands."""
+_NAPS = 40
+"""Sleeps in vain after which the next order is waited for in the ordinary way."""
+_NEW = (slice(16, 24), slice(56, 64))
+"""Bytes of an order's header that say its round and its number: all that may be new in it."""
 
 
 class Shortcut:
@@ -40,29 +45,66 @@ class Shortcut:
 
     Parameters
     ----------
+    inbox : Inbox
+        Where orders come in.
+    data : MPI.Comm
+        What answers go on, to rank 0.
     resident : mapping of int to Held
         What the worker holds.
     worker : int
         Its number.
     """
 
-    def __init__(self, resident: Mapping[int, Held], worker: int) -> None:
+    def __init__(
+        self, inbox: Inbox, data: MPI.Comm, resident: Mapping[int, Held], worker: int
+    ) -> None:
+        self._inbox, self._data = inbox, data
         self._resident, self._worker = resident, worker
-        self._described = b""
         self._task: _Task | None = None
+        # Requests of tasks that are no more, and the memory that they may still read.
+        self._left: list[_Reply] = []
 
-    def find(self, order: Received) -> _Task | None:
-        """Return what an order is to do, with its vector taken out, or None: not of this kind."""
-        described = order.words[_DESCRIBED].tobytes()
-        if described != self._described:
-            self._described, self._task = described, self._prepare(order)
+    def obey(self, order: Received) -> bool:
+        """Obey an order, and those like it that follow, if it is of this kind.
+
+        Returns
+        -------
+        bool
+            Whether it was. A message that came later and is another stays in the inbox.
+        """
         task = self._task
-        if task is None or self._resident.get(task.key) is not task.held:
-            # It was dropped, and the description may come to mean something else.
-            self._described = b""
-            return None
-        task.take(order)
-        return task
+        if task is None or not task.fits(order) or self._resident.get(task.key) is not task.held:
+            task = self._replace(order)
+        if task is None or not task.free():
+            return False
+        backoff = Backoff()
+        # NaN and overflow are the caller's data, to be handed back as NumPy would.
+        with np.errstate(all="ignore"):
+            while True:
+                task.answer(order)
+                self._inbox.post()
+                if not self._arrives(backoff):
+                    return True
+                order = self._inbox.message()
+                if not (task.fits(order) and task.free()):
+                    self._inbox.put_back()
+                    return True
+                backoff.reset()
+
+    def _arrives(self, backoff: Backoff) -> bool:
+        """Wait a little for the next order; return whether it has come."""
+        naps = 0
+        while not self._inbox.arrived():
+            naps += backoff.wait()
+            if naps > _NAPS:
+                return False
+        return True
+
+    def _replace(self, order: Received) -> _Task | None:
+        """Prepare for orders like this one, where that is possible."""
+        self.close()
+        self._task = self._prepare(order)
+        return self._task
 
     def _prepare(self, order: Received) -> _Task | None:
         left, right = (Incoming.read(order.words, position) for position in range(2))
@@ -72,39 +114,77 @@ class Shortcut:
             return None
         if held is None or not held.made or not isinstance(held.matrix, np.ndarray):
             return None
-        task = _Task(key, held, right)
         small = 2.0 * held.matrix.size * right.shape[1] <= _FLOPS
-        return task if small and task.nbytes <= INLINE else None
+        dtype = np.result_type(held.matrix.dtype, right.dtype)
+        size = held.matrix.shape[0] * right.shape[1] * dtype.itemsize
+        return _Task(key, held, right, order, self._data) if small and size <= INLINE else None
+
+    def close(self) -> None:
+        """Free what is kept for repetitions."""
+        if self._task is not None:
+            self._left += self._task.replies
+            self._task = None
+        self._left = [reply for reply in self._left if not reply.freed()]
+
+
+class _Reply:
+    """A reply's memory, and the request that sends it."""
+
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype, data: MPI.Comm) -> None:
+        message = Answer.message(0, np.zeros(shape, dtype), 0.0)
+        self.words = message.words
+        self.matrix = message.buffer[HEADER * 8 :].view(dtype).reshape(shape)
+        self._buffer = message.buffer
+        self.request = data.Send_init([message.buffer, MPI.BYTE], 0, TAG_CONTROL)
+
+    def freed(self) -> bool:
+        """Free the request if what it sends has left; return whether it had."""
+        if not self.request.Test():
+            return False
+        self.request.Free()
+        return True
 
 
 class _Task:
     """The product of a held share and one vector, or a few, after another."""
 
-    def __init__(self, key: int, held: Held, right: Incoming) -> None:
+    def __init__(
+        self, key: int, held: Held, right: Incoming, order: Received, data: MPI.Comm
+    ) -> None:
         self.key, self.held = key, held
-        self._matrix: NDArray[Any] = held.matrix
-        self._x = np.empty(right.shape, right.dtype)
+        self._matrix = held.matrix
+        self._dtype, self._right = right.dtype, right.shape
         shape = (self._matrix.shape[0], right.shape[1])
         dtype = np.result_type(self._matrix.dtype, right.dtype)
-        reply = np.zeros(shape, dtype)
-        self._shape, self._dtype, self.nbytes = shape, dtype, reply.nbytes
-        self._blank = Answer.message(0, reply, 0.0)
-        self._round, self._number = 0, 0
+        # One may still be on its way when the next is made.
+        self.replies = [_Reply(shape, dtype, data) for _ in range(2)]
+        self._known = _repeated(order)
 
-    def take(self, order: Received) -> None:
-        """Take out what is new in an order."""
-        self._round, self._number = order.round_id, int(order.words[7])
-        self._x.reshape(-1).view(np.uint8)[...] = order.payload
+    def fits(self, order: Received) -> bool:
+        """Whether an order is like the first one, all but its round, its number and the vector."""
+        return _repeated(order) == self._known
 
-    def answer(self) -> Message:
-        """Compute; return the answer, with the reply inside."""
+    def free(self) -> bool:
+        """Whether the reply before the last has left."""
+        return bool(self.replies[0].request.Test())
+
+    def answer(self, order: Received) -> None:
+        """Compute, and send the answer."""
         began = time.perf_counter_ns()
-        message = self._blank.copy()
-        reply = message.buffer[HEADER * 8 :].view(self._dtype).reshape(self._shape)
-        # NaN and overflow are the caller's data, to be handed back as NumPy would.
-        with np.errstate(all="ignore"):
-            np.matmul(self._matrix, self._x, out=reply)
-        words = message.words
-        words[2] = self._round
-        words[8 : ORDER_AT + 1] = time.perf_counter_ns() - began, self._number
-        return message
+        reply = self.replies[0]
+        self.replies.reverse()
+        x = order.payload.view(self._dtype).reshape(self._right)
+        np.matmul(self._matrix, x, out=reply.matrix)
+        words, given = reply.words, order.words
+        words[2] = given[2]
+        words[8] = time.perf_counter_ns() - began
+        words[ORDER_AT] = given[7]
+        reply.request.Start()
+
+
+def _repeated(order: Received) -> list[bytes]:
+    """Return what two orders have in common that differ only in what is new."""
+    header: Any = memoryview(order.words).cast("B")
+    first, second = _NEW
+    between = header[first.stop : second.start]
+    return [bytes(header[: first.start]), bytes(between), bytes(header[second.stop :])]

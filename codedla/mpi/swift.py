@@ -24,7 +24,7 @@ from codedla.mpi import wire
 from codedla.mpi.backoff import Backoff
 from codedla.mpi.lines import Lines
 from codedla.mpi.link import Given, Link
-from codedla.mpi.wire import Kind, Message, Received
+from codedla.mpi.wire import Kind, Received
 
 __all__ = ["run_quick"]
 
@@ -104,16 +104,19 @@ class _Run:
                 backoff.wait()
 
     def _send(self) -> None:
-        job, number = self._job, self._number
-        message = Message(Kind.RUN, self._key, job.x.reshape(-1).view("u1"))
-        words = message.words
-        words[4:8] = 2, True, False, number
-        words[wire.VOIDS_AT] = True
-        wire.describe_own(words, 0, job.first_key)
-        wire.describe(words, 1, 0, job.x)
-        asked = [link for link in self._links if len(link.orders) < OWED]
+        job, number, lines = self._job, self._number, self._lines
+        box = lines.outboxes.get(job)
+        box.fill(job, self._key, number)
+        sent = []
+        for link, request in zip(self._links, box.requests, strict=True):
+            if len(link.orders) < OWED:
+                try:
+                    request.Start()
+                except MPI.Exception as error:
+                    lines.lose(link, f"sending to it failed: {error.Get_error_string()}")
+                else:
+                    sent.append(link)
         # The books wait until everybody has something to do.
-        sent = [link for link in asked if self._lines.order(link, message) is not None]
         now = time.perf_counter()
         for link in sent:
             for given in link.orders:

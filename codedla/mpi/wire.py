@@ -24,6 +24,7 @@ __all__ = [
     "HEADER",
     "INLINE",
     "ORDER_AT",
+    "TAG_CONTROL",
     "VOIDS_AT",
     "WORK_AT",
     "Answer",
@@ -126,13 +127,6 @@ class Message:
         self.words[:4] = MAGIC, kind, round_id, len(data)
         self.buffer[HEADER * 8 :] = np.frombuffer(data, np.uint8)
 
-    def copy(self) -> Message:
-        """Return another message with the same contents."""
-        other = Message.__new__(Message)
-        other.buffer = self.buffer.copy()
-        other.words = other.buffer[: HEADER * 8].view(np.int64)
-        return other
-
     def mark(self, moments: Sequence[int]) -> None:
         """Note when the panels of a task began, and the last ended (nanoseconds).
 
@@ -159,7 +153,8 @@ class Inbox:
         self._buffer = np.empty(HEADER * 8 + INLINE, np.uint8)
         self._words = self._buffer[: HEADER * 8].view(np.int64)
         self._request = comm.Recv_init([self._buffer, MPI.BYTE], source, TAG_CONTROL)
-        self._posted = False
+        self._message = Received(self._buffer)
+        self._posted = self._waiting = False
 
     def post(self) -> None:
         """Post the receive."""
@@ -167,12 +162,34 @@ class Inbox:
         self._request.Start()
         self._posted = True
 
+    def arrived(self) -> bool:
+        """Look for a message; once it has come, :meth:`message` gives it."""
+        if not self._posted or not self._request.Test():
+            return False
+        self._posted = False
+        return True
+
+    def message(self) -> Received:
+        """Return the message that has arrived; it is valid until the next :meth:`post`.
+
+        Raises
+        ------
+        RuntimeError
+            It is none of this program's.
+        """
+        self._message.check()
+        return self._message
+
+    def put_back(self) -> None:
+        """Have the message that has arrived come with the next :meth:`poll`."""
+        self._waiting = True
+
     def poll(self) -> Received | None:
         """Return the message that has arrived, if any; it is valid until the next :meth:`post`."""
-        if not self._posted or not self._request.Test():
+        if not (self._waiting or self.arrived()):
             return None
-        self._posted = False
-        return Received(self._buffer)
+        self._waiting = False
+        return self.message()
 
     @property
     def pending(self) -> bool:
@@ -193,17 +210,20 @@ class Received:
 
     def __init__(self, buffer: NDArray[np.uint8]) -> None:
         self.words = buffer[: HEADER * 8].view(np.int64)
+        self._room = buffer[HEADER * 8 :]
+
+    def check(self) -> None:
+        """Refuse what is no message of this program's."""
         if self.words[0] != MAGIC:
             raise RuntimeError(
                 "a message that is not codedla's arrived on codedla's communicator: ranks run "
                 "different versions"
             )
-        self.payload = buffer[HEADER * 8 : HEADER * 8 + int(self.words[3])]
 
-    def copy(self) -> Received:
-        """Return a copy that stays valid when the inbox listens again."""
-        size = HEADER * 8 + self.payload.size
-        return Received(np.concatenate([self.words.view(np.uint8), self.payload])[:size])
+    @property
+    def payload(self) -> NDArray[np.uint8]:
+        """What came with the header."""
+        return self._room[: self.words[3]]
 
     @property
     def kind(self) -> Kind:

@@ -112,7 +112,7 @@ class Worker:
         mine = [fault for fault in faults if fault.worker in (self.number, -1)]
         # What failed in taking in an order, which no task is to blame for.
         self._broken: Exception | None = None
-        self._shortcut = Shortcut(self.resident, self.number)
+        self._shortcut = Shortcut(self.inbox, data, self.resident, self.number)
         self._direct = all(fault.kind in ("kill", "hang") for fault in mine)
         # A longer pause after long idleness: an idle rank should cost nothing.
         self._backoff = Backoff(longest=1e-3)
@@ -129,6 +129,7 @@ class Worker:
             else:
                 self._progress(self._look(), moving=any(sent.large for sent in self.sends))
         self.resident.clear()
+        self._shortcut.close()
         while self.sends:
             self._progress(self._flush_sends())
         self._send(Message(Kind.BYE))
@@ -202,10 +203,8 @@ class Worker:
             for earlier in self._unanswered():
                 earlier.cancelled = True
             free = self._direct and self._current is None and not self._ahead
-            task = self._shortcut.find(message) if free else None
-            if task is not None:
-                self.inbox.post()
-                self._send(task.answer())
+            if free and self._shortcut.obey(message):
+                self._backoff.reset()
                 return
         order = Order(message.round_id, int(words[7]), int(words[WORK_AT]), bool(words[6]))
         try:

@@ -307,3 +307,43 @@ def test_any_traceback_fits_into_an_answer(wire):
         raise ValueError("\U0001f9ee" * 20000)
     except ValueError as error:
         assert len(_describe_error(error)) <= wire.INLINE
+
+
+def test_a_message_that_somebody_has_not_taken_is_not_written_to(wire, comm):
+    """Of a kind for which there is a message already, once that has left."""
+    from codedla.engine.quick import Quick
+    from codedla.mpi.link import Link
+    from codedla.mpi.outbox import Outboxes
+
+    rounds, length = 3, 1500  # longer than what leaves without being taken
+    if comm.Get_rank() == 0:
+        links = [Link(worker, comm) for worker in range(comm.Get_size() - 1)]
+        boxes, used = Outboxes(comm, links), []
+        for number in range(rounds):
+            job = Quick(5, np.full((length, 1), float(number)), lambda *_: True, 1.0)
+            box = boxes.get(job)
+            assert box not in used
+            box.fill(job, number, number)
+            box.requests[0].Start()
+            used.append(box)
+        assert boxes.leaving(links[0])
+        assert not any(boxes.leaving(link) for link in links[1:])
+        comm.Barrier()
+        end = time.monotonic() + 10
+        while boxes.leaving(links[0]):
+            assert time.monotonic() < end
+            time.sleep(1e-4)
+        assert boxes.get(job) in used, "there are enough"
+        other = Quick(6, job.x, job.take, 1.0)
+        assert boxes.get(other) not in used
+        boxes.free()
+        assert not boxes.leaving(links[0])
+    else:
+        comm.Barrier()
+        if comm.Get_rank() == 1:
+            inbox = wire.Inbox(comm, 0)
+            for number in range(rounds):
+                inbox.post()
+                message = arrival(inbox)
+                assert (message.round_id, int(message.words[7])) == (number, number)
+                np.testing.assert_array_equal(message.payload.view("f8"), float(number))
