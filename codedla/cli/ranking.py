@@ -1,0 +1,305 @@
+"""What ``codedla pagerank`` does: check, start MPI if need be, iterate, save, write."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import io
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from codedla.cli.checkpoint import Checkpoint
+from codedla.cli.graphs import check_graph, load_graph
+from codedla.cli.jobs import count_ranks, enter_mpi, faults_of, start_job
+from codedla.cli.messages import fail, say
+from codedla.cli.options import code_arguments
+from codedla.cli.output import check_text
+from codedla.errors import NotDecodable, UsageError
+from codedla.iterative.graphs import Graph
+from codedla.iterative.pagerank import PageRank, State, pagerank, preference
+from codedla.iterative.tally import Tally
+from codedla.mpi.launch import world_from_env
+from codedla.writing import write_bytes, write_text
+
+__all__ = ["rank_nodes"]
+
+_SHOWN = 5
+"""Highest ranks in the summary."""
+_STATUS_EVERY = 0.1
+"""Seconds between two lines of the status."""
+
+
+@dataclass
+class _Task:
+    """A checked command; the graph is read where the master is known to be."""
+
+    faults: list[Any]
+    options: dict[str, Any]
+    personalize: list[int] | None
+    graph: Graph | None = None
+    start: State | None = None
+    checkpoint: Checkpoint | None = None
+
+
+def rank_nodes(args: argparse.Namespace) -> int:
+    """Carry out the command on the master, or start the job that does; return the exit code."""
+    world = world_from_env()
+    try:
+        task = _check(args, world)
+    except BaseException as error:
+        if world is None or world[1] == 1:
+            raise
+        # The other ranks are on their way into MPI: meet them there and send them home.
+        return enter_mpi(args, failure=fail(error))
+    if world is None:
+        return start_job(args, status=True)
+    unsettled = False
+
+    def work(pool: Any) -> None:
+        nonlocal unsettled
+        unsettled = not _iterate(args, task, pool)
+
+    code = enter_mpi(args, task.faults, work)
+    return 1 if unsettled and code == 0 else code
+
+
+def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> _Task:
+    """Find every error that can be found before a worker computes."""
+    n_ranks = count_ranks(args, world, "pagerank", "PageRank")
+    check_graph(args.graph)
+    output = Path(args.output)
+    if output.suffix not in (".csv", ".npy"):
+        raise UsageError(f"ranks go to .csv or .npy; got {args.output!r}; choose one of them")
+    check_text(output, force=args.force)
+    if args.report is not None:
+        check_text(Path(args.report), force=args.force)
+    if args.checkpoint is not None:
+        Checkpoint(Path(args.checkpoint), {}).check(resume=args.resume, force=args.force)
+    elif args.resume:
+        raise UsageError("--resume goes on from a file; got none; name it with --checkpoint")
+    named = [args.graph, args.output, args.report, args.checkpoint]
+    places = [os.path.realpath(name) for name in named if name is not None]
+    if len(set(places)) < len(places):
+        raise UsageError(
+            "the graph, the ranks, the report and the checkpoint are different files; got "
+            f"{', '.join(name for name in named if name)}; choose other names"
+        )
+    task = _Task(faults_of(args, n_ranks), _options(args), _ids(args.personalize))
+    if world is not None:
+        task.graph = load_graph(args.graph)
+        preference(task.graph, task.personalize)
+        if args.checkpoint is not None:
+            task.checkpoint = Checkpoint(Path(args.checkpoint), _identity(args, task.graph))
+        if args.resume:
+            task.start = _load(args, task.checkpoint)
+    return task
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of the decoding."""
+    substitute = {
+        "weight": args.weight,
+        "deadline": args.round_deadline,
+        "erasures": args.erasures,
+    }
+    given = {name: value for name, value in substitute.items() if value is not None}
+    code = code_arguments(args)
+    if args.decode == "exact":
+        if given:
+            raise UsageError(
+                "--weight, --round-deadline and --erasures are for decoding from any replies; got "
+                "--decode exact; use --decode substitute"
+            )
+        return code
+    usual = {"code": "auto", "speculate": False}
+    blocks, tolerate = code.pop("blocks"), code.pop("tolerate")
+    strange = [name for name, value in code.items() if value != usual.get(name)]
+    if strange or isinstance(blocks, tuple):
+        raise UsageError(
+            f"with --decode {args.decode} there are --blocks (one number) and --tolerate; got "
+            f"{', '.join('--' + name for name in strange) or '--blocks ' + args.blocks}; leave it "
+            "out"
+        )
+    given.update({} if blocks is None else {"blocks": blocks})
+    given.update({} if tolerate is None else {"tolerate": tolerate})
+    given.update({} if args.seed is None else {"seed": args.seed})
+    return given
+
+
+def _ids(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(word) for word in text.split(",")]
+    except ValueError:
+        raise UsageError(
+            f"--personalize must be integer ids, separated by commas; got {text!r}; write it like "
+            "30,1412"
+        ) from None
+
+
+# ---------------------------------------------------------------- on the master
+
+
+def _iterate(args: argparse.Namespace, task: _Task, pool: Any) -> bool:
+    """Compute and write the ranks; return whether they have settled."""
+    from codedla.cli.progress import status
+
+    assert task.graph is not None
+    latest: list[State] = []
+    with status(args.quiet) as show:
+        watch = _watch(args, task, show, latest)
+        try:
+            found = pagerank(
+                task.graph,
+                pool=pool,
+                damping=args.damping,
+                personalization=task.personalize,
+                tol=args.tol,
+                rounds=args.rounds,
+                decode=args.decode,
+                start=task.start,
+                callback=watch,
+                **task.options,
+            )
+        except BaseException:
+            if latest:
+                _save(task, latest[-1])
+            raise
+    _write(Path(args.output), found, args.top)
+    if not found.converged:
+        _save(task, latest[-1])
+    elif task.checkpoint is not None:
+        task.checkpoint.remove()
+    report = _report(args, task.graph, found)
+    text = json.dumps(report, indent=2, allow_nan=False) + "\n"
+    if args.report is not None:
+        write_text(Path(args.report), text)
+    if args.json:
+        print(text, end="", flush=True)
+    elif not args.quiet:
+        print(_summary(args, task.graph, found), flush=True)
+    return found.converged
+
+
+def _watch(
+    args: argparse.Namespace, task: _Task, show: Callable[[str], None], latest: list[State]
+) -> Callable[[State], None]:
+    """Return the callback that shows how it goes, saves it, and looks at the clock."""
+    shown = saved = time.monotonic()
+
+    def watch(state: State) -> None:
+        nonlocal shown, saved
+        latest[:] = [state]
+        now = time.monotonic()
+        if now - shown >= _STATUS_EVERY:
+            shown = now
+            report = state.tally.latest
+            late = [] if report is None else report.stragglers
+            ranks = f", late: ranks {', '.join(map(str, late))}" if late else ""
+            show(
+                f"round {state.rounds}: change {state.change:.1e}, "
+                f"{state.tally.rate:.0f} rounds/s{ranks}"
+            )
+        if now - saved >= args.checkpoint_every:
+            saved = now
+            _save(task, state)
+        if args.timeout is not None and state.tally.seconds > args.timeout:
+            raise NotDecodable(
+                f"the ranks did not settle within {args.timeout:g} s: {state.rounds} rounds, the "
+                f"last change was {state.change:.1e}; allow more time"
+            )
+
+    return watch
+
+
+def _write(path: Path, found: PageRank, top: int | None) -> None:
+    """Write ids and ranks, highest first."""
+    pairs = found.top(top)
+    if path.suffix == ".npy":
+        stream = io.BytesIO()
+        np.save(stream, np.array(pairs, [("id", np.int64), ("rank", np.float64)]))
+        write_bytes(path, stream.getvalue())
+        return
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(["id", "rank"])
+    writer.writerows(pairs)
+    write_text(path, lines.getvalue())
+
+
+def _report(args: argparse.Namespace, graph: Graph, found: PageRank) -> dict[str, Any]:
+    return {
+        **found.tally.to_dict(),
+        "operation": "pagerank",
+        "decode": args.decode,
+        "damping": args.damping,
+        "nodes": len(graph.nodes),
+        "links": int(graph.links.nnz),
+        "rounds_in_all": found.rounds,
+        "change": found.change,
+        "converged": found.converged,
+    }
+
+
+def _summary(args: argparse.Namespace, graph: Graph, found: PageRank) -> str:
+    tally = found.tally
+    late = ", ".join(f"rank {rank} in {n}" for rank, n in sorted(tally.late.items())) or "none"
+    lost = ", ".join(map(str, sorted(tally.lost))) or "none"
+    highest = ", ".join(f"{node} ({rank:.3g})" for node, rank in found.top(_SHOWN))
+    return (
+        f"pagerank of {len(graph.nodes)} nodes and {graph.links.nnz} links, decoding "
+        f"{args.decode}: {found.rounds} rounds, last change {found.change:.1e}\n"
+        f"time {tally.seconds:.3f} s, {tally.rate:.0f} rounds/s; late (rounds): {late}; "
+        f"lost: {lost}\n"
+        f"highest: {highest}\nwritten to {args.output}"
+    )
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def _identity(args: argparse.Namespace, graph: Graph) -> dict[str, Any]:
+    """Return what must be the same for an iteration to go on; how it decodes may change."""
+    digest = hashlib.sha256()
+    links = graph.links
+    for array in (graph.nodes, links.indptr, links.indices, links.data):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return {
+        "graph": digest.hexdigest(),
+        "damping": args.damping,
+        "personalize": args.personalize,
+    }
+
+
+def _save(task: _Task, state: State) -> None:
+    if task.checkpoint is not None:
+        task.checkpoint.save(state.rounds, x=state.x, y=state.y)
+
+
+def _load(args: argparse.Namespace, checkpoint: Checkpoint | None) -> State | None:
+    """Return where an earlier run ended, if there was one."""
+    found = None if checkpoint is None else checkpoint.load()
+    if found is None:
+        return None
+    rounds, arrays = found
+    if rounds >= args.rounds:
+        raise UsageError(
+            f"--rounds counts those of earlier runs; got {args.rounds} after {rounds} in "
+            f"{args.checkpoint}; allow more"
+        )
+    if set(arrays) != {"x", "y"}:
+        raise UsageError(
+            f"a checkpoint must be of this command; got {args.checkpoint}; name another one"
+        )
+    if not args.quiet:
+        say(f"going on from round {rounds} in {args.checkpoint}")
+    return State(rounds, arrays["x"], arrays["y"], np.inf, Tally())
