@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -184,7 +184,7 @@ class _Task:
 
 def _repeated(order: Received) -> list[bytes]:
     """Return what two orders have in common that differ only in what is new."""
-    header: Any = memoryview(order.words).cast("B")
+    header = memoryview(cast(Any, order.words)).cast("B")
     first, second = _NEW
     between = header[first.stop : second.start]
     return [bytes(header[: first.start]), bytes(between), bytes(header[second.stop :])]
