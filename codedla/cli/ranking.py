@@ -9,6 +9,7 @@ import io
 import json
 import os
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from codedla.cli.jobs import count_ranks, enter_mpi, faults_of, start_job
 from codedla.cli.messages import fail, say
 from codedla.cli.options import code_arguments
 from codedla.cli.output import check_text
-from codedla.errors import NotDecodable, UsageError
+from codedla.errors import CodedlaError, CodedlaWarning, NotDecodable, UsageError
 from codedla.iterative.graphs import Graph
 from codedla.iterative.pagerank import PageRank, State, pagerank, preference
 from codedla.iterative.tally import Tally
@@ -61,14 +62,7 @@ def rank_nodes(args: argparse.Namespace) -> int:
         return enter_mpi(args, failure=fail(error))
     if world is None:
         return start_job(args, status=True)
-    unsettled = False
-
-    def work(pool: Any) -> None:
-        nonlocal unsettled
-        unsettled = not _iterate(args, task, pool)
-
-    code = enter_mpi(args, task.faults, work)
-    return 1 if unsettled and code == 0 else code
+    return enter_mpi(args, task.faults, lambda pool: _iterate(args, task, pool))
 
 
 def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> _Task:
@@ -149,13 +143,21 @@ def _ids(text: str | None) -> list[int] | None:
 # ---------------------------------------------------------------- on the master
 
 
-def _iterate(args: argparse.Namespace, task: _Task, pool: Any) -> bool:
-    """Compute and write the ranks; return whether they have settled."""
+def _iterate(args: argparse.Namespace, task: _Task, pool: Any) -> None:
+    """Compute and write the ranks.
+
+    Raises
+    ------
+    CodedlaError
+        They are written, but have not settled.
+    """
     from codedla.cli.progress import status
 
     assert task.graph is not None
     latest: list[State] = []
-    with status(args.quiet) as show:
+    with status(args.quiet) as show, warnings.catch_warnings():
+        # Said below, as what is wrong.
+        warnings.filterwarnings("ignore", "PageRank ended", CodedlaWarning)
         watch = _watch(args, task, show, latest)
         try:
             found = pagerank(
@@ -187,7 +189,12 @@ def _iterate(args: argparse.Namespace, task: _Task, pool: Any) -> bool:
         print(text, end="", flush=True)
     elif not args.quiet:
         print(_summary(args, task.graph, found), flush=True)
-    return found.converged
+    if not found.converged:
+        raise CodedlaError(
+            f"the ranks did not settle in {found.rounds} rounds: the last change was "
+            f"{found.change:.1e}, above {args.tol:.1e}; they are written all the same; allow more "
+            "--rounds"
+        )
 
 
 def _watch(
