@@ -201,9 +201,11 @@ def main() -> int:
     names = ("rows", "features", "steps", "workers", "delay", "size", "ranks", "rounds", "repeats")
     document: dict[str, Any] = {"settings": {name: getattr(args, name) for name in names}}
     if args.only != "rounds":
-        document["losses"] = losses(args)
+        rows = losses(args)
+        for row in rows:
+            document.setdefault(f"loss_{row['condition'].replace(' ', '_')}", []).append(row)
         try:
-            picture.plot(Path(args.png), document["losses"], args.delay)
+            picture.plot(Path(args.png), rows, args.delay)
         except ImportError:
             print("no picture: pip install 'codedla[plot]'", file=sys.stderr)
     if args.only != "losses":

@@ -29,7 +29,8 @@ def run(folder, *options):
 def test_losses(tmp_path):
     options = ["--late", "2", "--schemes", "cyclic", "fractional", "--workers", "4"]
     text, figures = run(tmp_path, "--only", "losses", *options)
-    rows = {(row["condition"], row["scheme"]): row for row in figures["losses"]}
+    both = figures["loss_2_late"] + figures.get("loss_one_killed", [])
+    rows = {(row["condition"], row["scheme"]): row for row in both}
     base, cyclic = rows["2 late", "uncoded"], rows["2 late", "cyclic"]
     steps, delay = figures["settings"]["steps"], figures["settings"]["delay"]
     assert len(cyclic["losses"]) == len(cyclic["seconds"]) == steps

@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-__all__ = ["Course", "Problem", "loss_and_gradient"]
+__all__ = ["Course", "Problem", "gradient", "loss_and_gradient"]
+
+
+def gradient(X: np.ndarray, y: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """The gradient alone."""
+    return loss_and_gradient(theta, X, y)[1]
 
 
 def loss_and_gradient(theta: np.ndarray, X: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
@@ -25,7 +30,8 @@ class Problem:
 
     Parameters
     ----------
-    X : ndarray (rows, features)
+    X : ndarray (rows, features + 1)
+        The last column is ones.
     y : ndarray (rows,)
         0 or 1.
     rate : float
@@ -46,6 +52,7 @@ class Problem:
         scores = X @ rng.standard_normal(features) * (3.0 / math.sqrt(features))
         y = (rng.random(rows) < 0.5 + 0.5 * np.tanh(0.5 * scores)).astype(float)
         # One over the curvature, which is at most a quarter of the largest eigenvalue.
+        X = np.hstack([X, np.ones((rows, 1))])
         rate = 4.0 * rows / float(np.linalg.norm(X, 2)) ** 2
         return cls(X, y, rate, steps)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import codedla
-from _iterative.problem import Course, Problem, loss_and_gradient
+from _iterative.problem import Course, Problem, gradient, loss_and_gradient
 
 __all__ = ["SCHEMES", "Scheme"]
 
@@ -45,9 +45,9 @@ def _coded(scheme: str) -> Train:
         late = None if scheme == "uncoded" else s
         with codedla.CodedGradient(
             loss_and_gradient, (problem.X, problem.y), pool=pool, scheme=scheme, stragglers=late
-        ) as gradient:
-            problem.descend(lambda theta: gradient(theta)[1], course, after)
-            return dict(gradient.bytes)
+        ) as coded:
+            problem.descend(lambda theta: coded(theta)[1], course, after)
+            return dict(coded.bytes)
 
     return train
 
@@ -66,12 +66,36 @@ def _products(problem: Problem, pool: Any, s: int, course: Course, after: After)
                 count[name] += stored.last_report.bytes[name]
             return product
 
-        def gradient(theta: np.ndarray) -> np.ndarray:
+        def by_products(theta: np.ndarray) -> np.ndarray:
             scores = multiply(rows, theta)
             return multiply(columns, 0.5 + 0.5 * np.tanh(0.5 * scores) - problem.y)
 
-        problem.descend(gradient, course, after)
+        problem.descend(by_products, course, after)
     return count
+
+
+def _stale(problem: Problem, pool: Any, s: int, course: Course, after: After) -> dict[str, int]:
+    """All but ``s`` fresh gradients of parts; of the others the newest that has come (DSAG)."""
+    parts = zip(
+        np.array_split(problem.X, pool.n_workers),
+        np.array_split(problem.y, pool.n_workers),
+        strict=True,
+    )
+    with codedla.AsyncMap(gradient, list(parts), pool=pool) as newest:
+
+        def by_parts(theta: np.ndarray) -> np.ndarray:
+            epoch = newest(theta, nwait=pool.n_workers - s)
+            gone = newest.report.lost
+            there = [
+                reply
+                for worker, reply in enumerate(epoch.replies)
+                if reply is not None and worker + 1 not in gone
+            ]
+            # Parts that nobody has answered for are taken to be like the others.
+            return sum(there) * (pool.n_workers / len(there))
+
+        problem.descend(by_parts, course, after)
+        return dict(newest.report.bytes)
 
 
 SCHEMES = {
@@ -82,4 +106,5 @@ SCHEMES = {
     "expander": Scheme("approximate, regular graph", _coded("expander"), exact=False),
     "stochastic": Scheme("approximate, stochastic block", _coded("stochastic"), exact=False),
     "products": Scheme("MDS, two products", _products),
+    "stale": Scheme("uncoded, stale parts used", _stale, exact=False),
 }

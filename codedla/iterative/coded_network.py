@@ -73,9 +73,9 @@ class CodedNetwork:
     tolerate : int
         Workers that may be late or lost in every round, whoever they are.
     correct : int
-        Wrong answers in a round that are found and left out, while workers have not agreed on
-        them: ``correct + 1`` spare replies tell ``correct`` independent errors with probability 1
-        (any errors, of ``correct // 2`` workers and a half).
+        Wrong answers in a round that are found and left out, as long as workers have not agreed on
+        them: ``correct + 1`` spare replies tell ``correct`` independent errors with probability 1.
+        Wrong workers are named (:attr:`tally`), and their shares made again.
     activation : {"relu", "tanh", "logistic"}
         Of the hidden layers.
     loss : {"softmax", "squares"}
