@@ -9,7 +9,7 @@ size of the longest, and a missing row counts as zeros without being stored.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ __all__ = ["DenseEncoder", "SparseEncoder", "make_encoder"]
 
 Array = NDArray[Any]
 
+BAND_BYTES = 4 << 20
+"""Of the blocks read between two calls of ``meanwhile``: a few milliseconds."""
 DENSE_SHARE_FROM = 0.25
 """Density from which a coded share of a sparse operand is stored dense: BLAS wins from there on."""
 
@@ -47,6 +49,8 @@ class DenseEncoder:
         Weights of the shares that were handed out already.
     ready : dict
         By their weights, shares that were made and not asked for yet.
+    meanwhile : callable
+        Called again and again while a large share is made, so that what else is under way goes on.
     """
 
     threads = 1
@@ -54,6 +58,7 @@ class DenseEncoder:
     def __init__(self, matrix: Array, rows: Split, cols: Split, dtype: np.dtype) -> None:
         self.given: set[bytes] = set()
         self.ready: dict[bytes, Any] = {}
+        self.meanwhile: Callable[[], object] = _nothing
         # Real operands of a complex code are cast once, not once per share.
         matrix = np.asarray(matrix, dtype=dtype)
         # Fortran order is encoded as the transposed matrix, so that kernels see contiguous rows.
@@ -131,11 +136,17 @@ class DenseEncoder:
                 if view.shape == outputs[0].shape:
                     sources.append(view)
                     used.append(u)
-            if used:
-                self._add_up(weights[:, used], sources, outputs)
-            else:
+            if not used:
                 for output in outputs:
                     output[...] = 0
+                continue
+            for band in _bands(sources):
+                self._add_up(
+                    weights[:, used],
+                    [source[band] for source in sources],
+                    [output[band] for output in outputs],
+                )
+                self.meanwhile()
 
     def _add_up(self, weights: Array, sources: list[Array], targets: list[Array]) -> None:
         """Write ``targets = weights @ sources``; other than in floats for exact codes."""
@@ -163,11 +174,14 @@ class SparseEncoder:
         As of :class:`DenseEncoder`; not used.
     given : set of bytes
     ready : dict
+    meanwhile : callable
+        As of :class:`DenseEncoder`; not called.
     """
 
     threads = 1
 
     def __init__(self, matrix: Any, rows: Split, cols: Split, dtype: np.dtype) -> None:
+        self.meanwhile: Callable[[], object] = _nothing
         self.rows, self.cols, self.dtype = rows, cols, dtype
         self.given: set[bytes] = set()
         self.ready: dict[bytes, Any] = {}
@@ -238,6 +252,18 @@ def _alike(weights: Array) -> list[list[int]]:
     if 2 * together <= 3 * np.count_nonzero(used):
         return [everything]
     return [[index] for index in everything]
+
+
+def _nothing() -> None:
+    """Have nothing to do meanwhile."""
+
+
+def _bands(blocks: Sequence[Array]) -> Iterator[slice]:
+    """Cut the rows of blocks of one shape so that a band of all of them is :data:`BAND_BYTES`."""
+    rows = len(blocks[0])
+    height = max(BAND_BYTES * rows // max(sum(block.nbytes for block in blocks), 1), 1)
+    for top in range(0, rows, height):
+        yield slice(top, min(top + height, rows))
 
 
 def _pieces(split: Split) -> list[slice]:

@@ -8,7 +8,7 @@ that its memory and network do not grow with the number of workers.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -106,6 +106,7 @@ class RecipeEncoder:
         self.file, self.parts = file, (rows.parts, cols.parts)
         self.given: set[bytes] = set()
         self.ready: dict[bytes, Any] = {}
+        self.meanwhile: Callable[[], object] | None = None  # no share takes long
 
     def plain(self, block: int) -> Recipe:
         """Return the recipe of a block."""

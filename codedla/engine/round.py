@@ -205,6 +205,10 @@ class Pool(Protocol):
     threads: int
     """Threads of each rank, the master's encoding and decoding among them."""
 
+    def meanwhile(self) -> object:
+        """Let messages move on that are under way, and nothing else: called in long arithmetic."""
+        ...
+
     def run(self, job: Round) -> Outcome:
         """Run one round until its collector says finish.
 

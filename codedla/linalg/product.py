@@ -349,6 +349,7 @@ def _operands(
     ahead_a = Ahead(encoder_a, coded, code.rows_a, lambda rows: len(rows) // code.stack[0])
     ahead_b = Ahead(encoder_b, coded, code.rows_b, lambda rows: code.stack[2])
     encoder_a.threads = encoder_b.threads = product.pool.threads
+    encoder_a.meanwhile = encoder_b.meanwhile = product.pool.meanwhile
 
     def operands(share: int) -> tuple[Operand, Operand]:
         block = code.plain_block(share)

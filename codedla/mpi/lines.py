@@ -210,6 +210,7 @@ class Lines:
                 self._note_sent(link, given)
         while link.receipts and link.receipts[0].transfer.done():
             receipt = link.receipts.pop(0)
+            self.reception.note(receipt)
             self._hear(link)
             link.done_with(receipt.given)
             if self.listener is not None:

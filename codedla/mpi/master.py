@@ -140,6 +140,11 @@ class Master:
                 self._session = self.lines.listener = None
                 session.end()
 
+    def meanwhile(self) -> None:
+        """Let MPI move messages; nobody is told of any."""
+        # A large message moves only within calls of MPI, of which this is the smallest.
+        MPI.COMM_SELF.Iprobe()
+
     def quick(self, job: Quick) -> bool:
         """Run a quick round if everything is as usual; see :mod:`codedla.engine.quick`."""
         with self._consistent():

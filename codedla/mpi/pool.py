@@ -151,6 +151,10 @@ class MPIPool:
         if self._master is not None:
             self.close()
 
+    def meanwhile(self) -> None:
+        """See :class:`codedla.engine.round.Pool`."""
+        self._opened().meanwhile()
+
     def run(self, job: Round) -> Outcome:
         """Run one round; see :class:`codedla.engine.round.Pool`."""
         return self._opened().run(job)

@@ -6,6 +6,7 @@ being received into belongs to it until it is complete, whatever became of its r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,16 @@ from codedla.mpi.wire import Answer, runs_of_rows
 
 __all__ = ["Reception", "check_reply"]
 
+STOPPED = 4.0
+"""Times as long as replies of its size take, after which one is no more waited for. Wrongly given
+up, it costs a copy of the product."""
+_SIZE = 1 << 20
+"""Bytes below which the size does not count."""
+_WEIGHT = 0.125
+"""Of the newest reply in the mean."""
+LEAST_SECONDS = 0.05
+"""Which no reply needs to arrive that moves at all, however small."""
+
 
 class Reception:
     """Choose memory for the replies of all workers.
@@ -33,6 +44,8 @@ class Reception:
     def __init__(self, links: Sequence[Link]) -> None:
         self._links = links
         self._scratch: dict[int, NDArray[np.uint8]] = {}
+        # Seconds that a byte takes to arrive: a mean of all replies, the last ones above all.
+        self._pace = 0.0
 
     def _pending(self) -> Iterator[tuple[Link, Receipt]]:
         for link in self._links:
@@ -59,6 +72,22 @@ class Reception:
     def arriving_for(self, key: int) -> bool:
         """Tell whether a reply of a round is being received in its place."""
         return any(r.placed and r.given.task.key == key for _, r in self._pending())
+
+    def note(self, receipt: Receipt) -> None:
+        """Remember how long a reply has taken to arrive."""
+        pace = (time.perf_counter() - receipt.began) / max(receipt.buffer.nbytes, _SIZE)
+        self._pace += (pace - self._pace) * (_WEIGHT if self._pace else 1.0)
+
+    def stopped(self, key: int) -> bool:
+        """Tell whether all replies of a round that are being received seem to have stopped."""
+        now, pace = time.perf_counter(), STOPPED * self._pace
+        if not pace:
+            return False
+        return all(
+            now - r.began > max(pace * max(r.buffer.nbytes, _SIZE), LEAST_SECONDS)
+            for _, r in self._pending()
+            if r.placed and r.given.task.key == key
+        )
 
     def rival(self, link: Link, task: Task) -> Link | None:
         """Return the worker whose reply to the same share is being received in its place."""

@@ -410,8 +410,9 @@ class Session:
     def _conclude(self, running: Running, decided: float) -> bool:
         """Decode a round, unless a reply is just arriving in its output; tell of it."""
         job, outcome, began = running.job, running.outcome, time.perf_counter()
-        if self._lines.reception.arriving_for(running.key):
-            if began - decided < DRAIN:
+        reception = self._lines.reception
+        if reception.arriving_for(running.key):
+            if began - decided < DRAIN and not reception.stopped(running.key):
                 return False
             job.decoder.detach()
         job.decoder.finish(job.collector.responders)

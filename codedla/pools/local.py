@@ -67,6 +67,9 @@ class LocalPool:
         self._closed = True
         self._resident.clear()
 
+    def meanwhile(self) -> None:
+        """Do nothing: no message is ever under way."""
+
     def run(self, job: Round) -> Outcome:
         """Run one round; see :class:`codedla.engine.round.Pool`."""
         raise NotImplementedError(f"{type(self).__name__} must say how it runs a round")

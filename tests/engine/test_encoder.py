@@ -198,3 +198,18 @@ def test_stacks(layout, count, across, filled):
             parts = [padded_share(values, rows, cols, row, float) for row in weights]
             grid = [parts[start : start + across] for start in range(0, count, across)]
             np.testing.assert_allclose(whole, np.block(grid), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("layout", ["C", "F"])
+def test_what_is_under_way_goes_on_while_a_large_share_is_made(layout):
+    """In bands, which change no bit of the share."""
+    a = LAYOUTS[layout](np.random.default_rng(7).standard_normal((2048, 1030)))
+    weights = np.array([[1.0, 0.25], [1.0, -2.0]])
+    splits = Split(2048, 2), Split(1030, 1)
+    encoder = DenseEncoder(a, *splits, a.dtype)
+    calls = []
+    encoder.meanwhile = lambda: calls.append(1)
+    share = encoder.coded(weights)
+    assert 4 <= len(calls) <= 64
+    expected = [sum(w * a[i * 1024 : (i + 1) * 1024] for i, w in enumerate(row)) for row in weights]
+    np.testing.assert_array_equal(share, np.vstack(expected))
