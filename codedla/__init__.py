@@ -7,6 +7,7 @@ and decodes from the first replies that suffice.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import logging
 from typing import TYPE_CHECKING, Any
 
@@ -127,7 +128,15 @@ _HOMES = {
     "codedla.transforms.fourier": ("fft", "ifft"),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+# What the names need besides codedla's own dependencies.
+_EXTRAS = {"sklearn": ("CodedLogisticRegression", "CodedRidge"), "torch": ("CodedModule",)}
 _SUBMODULES = ("vandermonde", "kernels", "codes")
+
+# `from codedla import *` takes what there is; asked for by name, the others say what is missing.
+for _package, _names in _EXTRAS.items():
+    if importlib.util.find_spec(_package) is None:
+        for _name in _names:
+            __all__.remove(_name)
 
 logging.getLogger("codedla").addHandler(logging.NullHandler())
 
@@ -143,4 +152,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_SUBMODULES, "__version__"])
+    return sorted([*_HOME_OF, *_SUBMODULES, "__version__"])

@@ -199,13 +199,15 @@ def test_stragglers_catch_up_without_disturbing_later_vectors():
 
 def test_examples_in_docstrings():
     import doctest
-    import importlib
+    import importlib.util
 
     tried = 0
     root = Path(codedla.__file__).parent
     for path in sorted(root.rglob("*.py")):
         if ">>> " in path.read_text():
             name = ".".join(path.relative_to(root.parent).with_suffix("").parts)
+            if name.endswith("torch_bridge") and importlib.util.find_spec("torch") is None:
+                continue
             result = doctest.testmod(importlib.import_module(name.removesuffix(".__init__")))
             assert result.failed == 0, name
             tried += result.attempted
