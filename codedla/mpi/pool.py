@@ -114,6 +114,10 @@ class MPIPool:
             self._check_free()
         # Orders and answers on communicators of their own: nothing of the caller's is ever matched.
         try:
+            if world.fault_tolerant():
+                # With a lost rank, Dup may fail on some ranks and never end on others; this fails
+                # on all of them.
+                self._comm.Agree(1)
             control, data = self._comm.Dup(), self._comm.Dup()
         except MPI.Exception as error:
             raise UsageError(
