@@ -15,6 +15,8 @@ The parameters are cut into `k` blocks, and worker `i` computes one combination
 After Soto, Ilmer, Guan and Li, ICML 2022 (arXiv:2201.12990), of which no program and no tables were
 found: what the abstract leaves open is this project's own reading. Every worker computes the whole
 forward and backward pass of its batch; what shrinks with `k` is the last product, and the reply.
+So do not expect it to be faster than codes whose master cancels late workers, see
+``benchmarks/lwpd.py``: its point is that nobody is waited for, nor called off.
 """
 
 from __future__ import annotations
@@ -70,15 +72,18 @@ class Step:
 
 
 class LWPD:
-    r"""Train a perceptron on coded derivatives, without waiting for late or dead workers.
+    r"""Train a network on coded derivatives, without waiting for late or dead workers.
 
     Every worker holds the data, and needs them once only. Use it as a context: leaving it ends at
     once, and frees the workers' memory.
 
     Parameters
     ----------
-    sizes : sequence of int
-        Inputs, hidden units, classes. Without hidden units: softmax regression.
+    network : sequence of int, or torch.nn.Module
+        Inputs, hidden units, classes of a perceptron; without hidden units: softmax regression. Or
+        a module that returns scores of the classes, and all of whose trained parameters are in
+        :class:`torch.nn.Linear` layers: it is trained from the parameters that it has, which are
+        written back into it when :meth:`run` ends. The loss is the cross-entropy.
     X : ndarray (rows, inputs)
         float32, float64 or uint8; bytes are divided by 255 where they are used.
     y : ndarray (rows,) of int
@@ -91,9 +96,9 @@ class LWPD:
         "replication" (single blocks), "dense" (any `k` decode everything), or your own; see
         :mod:`codedla.iterative.lwpd_codes`.
     update : str
-        "immediate", "peel" or "least-squares"; see :mod:`codedla.iterative.lwpd`.
+        "immediate", "peel" or "least-squares"; see the notes.
     rate : float
-        :math:`\eta`, of a whole gradient step.
+        :math:`\eta`, of a whole gradient step; a lossy one of one reply is 1/k of one on average.
     batch : int
         Rows that each version's gradient is taken of; the same on all workers.
     wait : int, optional
@@ -108,9 +113,9 @@ class LWPD:
         Make the steps of late replies shorter, by :math:`1/(1 + age/n)` where the age in versions
         is counted in turns of all `n` workers if "immediate", else by :math:`1/(1 + age)`.
     seed : int
-        Of the first parameters and of the order of the batches.
+        Of the first parameters of a perceptron and of the order of the batches.
     dtype : dtype
-        float32 or float64, of the parameters.
+        float32 or float64, of the parameters on their way.
 
     Attributes
     ----------
@@ -123,6 +128,26 @@ class LWPD:
     Raises
     ------
     UsageError
+        Data that do not fit the network, or a code that does not tell of all blocks.
+
+    Notes
+    -----
+    Every change of the parameters :math:`\theta = (\theta_1, ..., \theta_k)` makes a *version*, and
+    every version is about a batch of its own. Worker `i` has the codeword :math:`c_i`, and answers
+    a version by :math:`y_i = \sum_j c_{ij} g_j`, of the gradient's blocks :math:`g_j`. A reply is
+    *stale* by as many versions as were made since the one that it answers; ``oldest`` bounds that,
+    ``damped`` makes stale steps shorter, and :attr:`report` has the histogram for every rank.
+
+    - "immediate": each reply makes a version, by the lossy step
+      :math:`\theta_j \leftarrow \theta_j - \eta c_{ij} y_i / \|c_i\|^2`, and its worker is given
+      that version at once. With `n` workers, replies are stale by about `n` - 1.
+    - "peel": replies to one version are awaited until peeling knows all blocks: one that has one
+      unknown block left gives that block,
+      :math:`g_j = (y_i - \sum_{l \ne j} c_{il} g_l) / c_{ij}`, and so on. If workers are lost so
+      that this ends early, or ``wait`` is small, the other replies are used by a Kaczmarz sweep,
+      :math:`\hat g \leftarrow \hat g + c_i (y_i - c_i \cdot \hat g) / \|c_i\|^2`.
+    - "least-squares": the :math:`\hat g` nearest to that of the version before that agrees with all
+      replies; the gradient itself as soon as their codewords span everything, beyond rounding.
 
     Examples
     --------
@@ -140,7 +165,7 @@ class LWPD:
 
     def __init__(
         self,
-        sizes: Sequence[int],
+        network: Any,
         X: Array,
         y: Array,
         *,
@@ -166,19 +191,30 @@ class LWPD:
                 f"blocks is at most the number of workers, each of which knows of one; got {k} for "
                 f"{n}; cut into fewer"
             )
-        self._model = MLP(sizes)
-        X, y = _checked(self._model, X, y)
+        dtype = _float_type(dtype)
+        X = _checked_data(X)
+        self._model = _network(network, X.shape[1], dtype)
+        y = _checked_classes(y, len(X), self._model.classes)
         batch = min(whole_number(batch, "batch", least=1), len(X))
         self.code = make_code(code, k, n)
+        if update == "peel" and peels(self.code, range(n)) < k:
+            raise UsageError(
+                f"peeling needs codewords that lead to all {k} blocks one by one; this code leads "
+                f"to {peels(self.code, range(n))}; take code='ring' or update='least-squares'"
+            )
         self.update, self.rate, self.damped = update, positive(rate, "rate"), damped
         self.wait = None if wait is None else whole_number(wait, "wait", least=1)
-        self.theta: Array = self._model.start(seed, np.dtype(dtype))
+        if self.wait is not None and self.wait > n:
+            raise UsageError(f"there are {n} workers; got wait={wait}; wait for fewer")
+        self.theta: Array = self._model.start(seed, dtype)
+        # Codewords that differ by less tell of a block what rounding errors do.
+        self._digits = float(np.sqrt(np.finfo(dtype).eps))
         self.version = 0
         self._layout = Layout(self._model, k)
         self._scale = 1 / 255 if X.dtype == np.uint8 else 1.0
         self._estimate = np.zeros((k, self._layout.size), self.theta.dtype)
         self._n_workers = n
-        derivative = CodedDerivative(self._model.sizes, k, batch, seed, self._scale)
+        derivative = CodedDerivative(self._model, k, batch, seed, self._scale)
         shares = [(self.code[w][None, :], X, y[None, :]) for w in range(n)]
         self._workers = AsyncMap(derivative, shares, pool=pool, late=late, oldest=oldest)
 
@@ -206,6 +242,8 @@ class LWPD:
 
         Raises
         ------
+        UsageError
+            The parameters have grown beyond all bounds: ``rate`` is too large.
         NotDecodable
             No worker is left, or fewer than ``wait``.
         WorkerError
@@ -214,13 +252,16 @@ class LWPD:
         end = self.version + steps
         if steps == 0:
             return
-        if self.update == "immediate":
-            self._stream(end, watch)
-            return
-        while self.version < end:
-            epoch = self._workers(self._iterate(), self._enough)
-            if self._tell(epoch.fresh, self._apply(epoch), watch):
+        try:
+            if self.update == "immediate":
+                self._stream(end, watch)
                 return
+            while self.version < end:
+                epoch = self._workers(self._iterate(), self._enough)
+                if self._tell(epoch.fresh, self._apply(epoch), watch):
+                    return
+        finally:
+            self._model.keep(self.theta)
 
     def predict(self, X: Array) -> NDArray[np.int64]:
         """Return the likeliest class of every row (rows,)."""
@@ -252,6 +293,7 @@ class LWPD:
 
     def _lossy(self, reply: Reply, age: float) -> None:
         """Make the step that one reply alone allows."""
+        self._check_finite(reply.value)
         row = self.code[reply.worker]
         weight = self.rate / (1.0 + age) if self.damped else self.rate
         for j in np.flatnonzero(row):
@@ -270,7 +312,7 @@ class LWPD:
         if self.update == "peel":
             complete = peels(self.code, rows) == self._layout.k
         else:
-            complete = np.linalg.matrix_rank(self.code[rows]) == self._layout.k
+            complete = self._rank(self.code[rows]) == self._layout.k
         # Of blocks that only the lost and the silent could tell of nothing is heard by waiting.
         return bool(complete) or len(workers | self._workers.away) == self._n_workers
 
@@ -280,6 +322,7 @@ class LWPD:
             self._lossy(reply, reply.age)
         code = self.code[epoch.fresh]
         replies = np.vstack([_present(epoch.replies[w]) for w in epoch.fresh])
+        self._check_finite(replies)
         exact, known = peel(code, replies)
         if self.update == "peel":
             gradient = exact
@@ -291,14 +334,25 @@ class LWPD:
                 gradient = exact + kaczmarz(left[some], rest, np.zeros_like(exact))
             count = int(known.sum())
         else:
-            gradient = least_squares(code, replies, self._estimate)
+            gradient = least_squares(code, replies, self._estimate, self._digits)
             self._estimate = gradient
-            rank = int(np.linalg.matrix_rank(code))
-            count = self._layout.k if rank == self._layout.k else int(known.sum())
+            whole = self._rank(code) == self._layout.k
+            count = self._layout.k if whole else int(known.sum())
         self.theta -= self.theta.dtype.type(self.rate) * self._layout.scatter(gradient)
         return count
 
+    def _rank(self, code: Array) -> int:
+        """Return in how many directions some codewords tell of a gradient, beyond rounding."""
+        return int(np.linalg.matrix_rank(code, rtol=self._digits))
+
     # -- both ----------------------------------------------------------------------------------
+
+    def _check_finite(self, replies: Array) -> None:
+        if not np.isfinite(replies).all():
+            raise UsageError(
+                f"steps must leave the gradient finite; at version {self.version} it is not, with "
+                f"rate={self.rate:g}; start again with a smaller one"
+            )
 
     def _iterate(self) -> Array:
         """Return what travels: the parameters, and the number of their version."""
@@ -314,21 +368,60 @@ class LWPD:
         return bool(watch(Step(self.version, seconds, tuple(workers), known, self.theta)))
 
 
-def _checked(model: MLP, X: Array, y: Array) -> tuple[Array, NDArray[np.int64]]:
-    X, y = np.asarray(X), np.asarray(y)
-    inputs, classes = model.sizes[0], model.sizes[-1]
-    if X.ndim != 2 or X.shape[1] != inputs or len(X) == 0 or X.dtype.name not in _DATA:
+class _Perceptron(MLP):
+    """A perceptron, asked for what modules are asked for."""
+
+    @property
+    def classes(self) -> int:
+        return self.sizes[-1]
+
+    def keep(self, theta: Array) -> None:
+        """Do nothing: it has no parameters of its own."""
+
+
+def _network(network: Any, inputs: int, dtype: np.dtype[Any]) -> Any:
+    """Return what is trained: a perceptron of some sizes, or a module's linear layers."""
+    if hasattr(network, "named_parameters"):
+        from codedla.iterative.torch_layers import LinearLayers
+
+        return LinearLayers(network, inputs, dtype)
+    model = _Perceptron(network)
+    if model.sizes[0] != inputs:
         raise UsageError(
-            f"X must be a matrix of {inputs} columns, for sizes {model.sizes}, of "
-            f"{' or '.join(_DATA)}; got {X.dtype} of shape {X.shape}; convert it"
+            f"X must be a matrix of {model.sizes[0]} columns, for sizes {model.sizes}; got "
+            f"{inputs}; make both alike"
         )
-    right = y.shape == (len(X),) and y.dtype.kind in "iu" and 0 <= y.min() <= y.max() < classes
+    return model
+
+
+def _float_type(dtype: Any) -> np.dtype[Any]:
+    found = np.dtype(dtype)
+    if found.name not in ("float32", "float64"):
+        raise UsageError(f"dtype must be float32 or float64; got {found}; take one of them")
+    return found
+
+
+def _checked_data(X: Any) -> Array:
+    X = np.asarray(X)
+    if X.ndim != 2 or X.size == 0 or X.dtype.name not in _DATA:
+        raise UsageError(
+            f"X must be a matrix of {' or '.join(_DATA)}, not empty; got {X.dtype} of shape "
+            f"{X.shape}; convert it"
+        )
+    if X.dtype.kind == "f" and not np.isfinite(X).all():
+        raise UsageError("X must be finite; got NaN or Inf; take those rows out")
+    return X
+
+
+def _checked_classes(y: Any, rows: int, classes: int) -> NDArray[np.int64]:
+    y = np.asarray(y)
+    right = y.shape == (rows,) and y.dtype.kind in "iu" and 0 <= y.min() <= y.max() < classes
     if not right:
         raise UsageError(
-            f"y must be a class from 0 to {classes - 1} for each of {len(X)} rows; got {y.dtype} "
+            f"y must be a class from 0 to {classes - 1} for each of {rows} rows; got {y.dtype} "
             f"of shape {y.shape}; number the classes"
         )
-    return X, y.astype(np.int64)
+    return y.astype(np.int64)
 
 
 _DATA = ("float32", "float64", "uint8")

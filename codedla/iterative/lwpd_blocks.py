@@ -11,18 +11,39 @@ that one reply tells of all layers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.iterative.mlp import MLP
-
-__all__ = ["CodedDerivative", "Layout", "batch_rows"]
+__all__ = ["CodedDerivative", "Layout", "Network", "batch_rows"]
 
 Array = NDArray[Any]
+
+
+class Network(Protocol):
+    """What is trained, as :class:`codedla.iterative.mlp.MLP` is: layers, one after the other.
+
+    Attributes
+    ----------
+    n_parameters : int
+    layers_shapes : list of (int, int, bool)
+        Inputs and outputs of every layer, and whether it has a bias. The parameter vector has of
+        every layer the weights (inputs, outputs), row-major, then the bias.
+    """
+
+    @property
+    def n_parameters(self) -> int:
+        """Length of the parameter vector."""
+
+    @property
+    def layers_shapes(self) -> list[tuple[int, int, bool]]:
+        """Inputs, outputs and bias of every layer."""
+
+    def backward_factors(self, theta: Array, X: Array, y: Array) -> tuple[float, list[Any]]:
+        """Return the summed loss, and of every layer what it was given and its errors."""
 
 
 class Layout:
@@ -30,7 +51,7 @@ class Layout:
 
     Parameters
     ----------
-    model : MLP
+    network : Network
     k : int
 
     Attributes
@@ -38,21 +59,22 @@ class Layout:
     size : int
         Numbers in a block, padding included.
     places : ndarray of int64 (k, size)
-        Where each of them is in the parameter vector; ``model.n_parameters`` for padding.
+        Where each of them is in the parameter vector; ``network.n_parameters`` for padding.
     """
 
-    def __init__(self, model: MLP, k: int) -> None:
-        self.k, self._n_parameters = k, model.n_parameters
-        self._widths: list[tuple[bool, int]] = []
+    def __init__(self, network: Network, k: int) -> None:
+        self.k, self._n_parameters = k, network.n_parameters
+        self._cuts: list[_Cut] = []
         pieces, at = [], 0
-        for rows, cols in zip(model.sizes[:-1], model.sizes[1:], strict=True):
+        for inputs, cols, biased in network.layers_shapes:
             # The bias is the weight of one more activation, which is always 1.
-            own = np.arange(at, at + (rows + 1) * cols).reshape(rows + 1, cols)
+            rows = inputs + biased
+            own = np.arange(at, at + rows * cols).reshape(rows, cols)
             at += own.size
-            by_rows, by_cols = ceil((rows + 1) / k), ceil(cols / k)
-            down = by_rows * cols <= by_cols * (rows + 1)
-            self._widths.append((down, by_rows if down else by_cols))
-            pieces.append(_cut(own if down else own.T, k, model.n_parameters))
+            by_rows, by_cols = ceil(rows / k), ceil(cols / k)
+            down = by_rows * cols <= by_cols * rows
+            self._cuts.append(_Cut(down, by_rows if down else by_cols, biased))
+            pieces.append(_cut(own if down else own.T, k, network.n_parameters))
         self.places: NDArray[np.int64] = np.hstack(pieces)
         self.size = self.places.shape[1]
 
@@ -79,18 +101,29 @@ class Layout:
         ----------
         codeword : ndarray (k,)
         factors : sequence of (H, Delta)
-            Of every layer, ndarray (rows, in) and (rows, out); see :class:`MLP`.
+            Of every layer, ndarray (rows, in) and (rows, out).
         """
         pieces = []
-        for (down, width), (given, delta) in zip(self._widths, factors, strict=True):
-            if down:
-                mixed = _mix(given, codeword, width, ones=True)
+        for cut, (given, delta) in zip(self._cuts, factors, strict=True):
+            if cut.down:
+                mixed = _mix(given, codeword, cut.width, ones=cut.biased)
                 pieces.append((mixed.T @ delta).ravel())
             else:
-                mixed = _mix(delta, codeword, width, ones=False)
+                mixed = _mix(delta, codeword, cut.width, ones=False)
+                products = [given.T @ mixed]
+                if cut.biased:
+                    products.append(mixed.sum(axis=0, keepdims=True))
                 # One row for each column of the errors, as the blocks are cut.
-                pieces.append(np.vstack([given.T @ mixed, mixed.sum(axis=0)]).T.ravel())
+                pieces.append(np.vstack(products).T.ravel())
         return np.concatenate(pieces)
+
+
+class _Cut(NamedTuple):
+    """How one layer is cut: between its inputs or its outputs, into groups of which width."""
+
+    down: bool
+    width: int
+    biased: bool
 
 
 def _cut(matrix: Array, k: int, padding: int) -> Array:
@@ -131,15 +164,14 @@ class CodedDerivative:
 
     Parameters
     ----------
-    sizes : tuple of int
-        Of the network.
+    network : Network
     k, batch, seed : int
     scale : float
         The data are multiplied by it: images may stay in bytes.
     """
 
-    def __init__(self, sizes: tuple[int, ...], k: int, batch: int, seed: int, scale: float) -> None:
-        self.sizes, self.k, self.batch, self.seed, self.scale = sizes, k, batch, seed, scale
+    def __init__(self, network: Network, k: int, batch: int, seed: int, scale: float) -> None:
+        self.network, self.k, self.batch, self.seed, self.scale = network, k, batch, seed, scale
 
     def __call__(self, codeword: Array, X: Array, y: Array, iterate: Array) -> Array:
         """Return the coded derivative of the mean loss.
@@ -159,12 +191,14 @@ class CodedDerivative:
         theta, version = iterate[0, :-1], int(iterate[0, -1])
         rows = batch_rows(version, len(X), self.batch, self.seed)
         given = X[rows].astype(theta.dtype) * theta.dtype.type(self.scale)
-        model, layout = _prepared(self.sizes, self.k)
-        _, factors = model.backward_factors(theta, given, y[0, rows])
-        return (layout.combine(codeword[0], factors) / theta.dtype.type(len(rows)))[None, :]
+        _, factors = self.network.backward_factors(theta, given, y[0, rows])
+        combined = self._layout.combine(codeword[0], factors)
+        return (combined / theta.dtype.type(len(rows)))[None, :]
 
+    @cached_property
+    def _layout(self) -> Layout:
+        return Layout(self.network, self.k)
 
-@lru_cache(maxsize=4)
-def _prepared(sizes: tuple[int, ...], k: int) -> tuple[MLP, Layout]:
-    model = MLP(sizes)
-    return model, Layout(model, k)
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers make the layout again, which is larger than what it is made of.
+        return {name: value for name, value in self.__dict__.items() if name != "_layout"}

@@ -84,7 +84,8 @@ def greedy(k: int, m: int, weight: int = 2, seed: int = 0) -> Array:
 
     Candidates are all vectors with `weight` entries :math:`\pm 1/\sqrt{w}`, the first positive.
     Each time one is added that minimises its largest \|cos\| to the chosen ones, then the use of
-    its blocks by these, then the sum of its :math:`\cos^2`.
+    its blocks by these, then the sum of its :math:`\cos^2`. When all lines are taken, they come a
+    second time.
 
     Parameters
     ----------
@@ -102,7 +103,7 @@ def greedy(k: int, m: int, weight: int = 2, seed: int = 0) -> Array:
     Raises
     ------
     UsageError
-        Fewer candidates than codewords, or more than can be looked through.
+        More candidates than can be looked through, or none of this weight.
     """
     k, m = _sizes(k, m)
     weight = whole_number(weight, "weight", least=1)
@@ -112,11 +113,6 @@ def greedy(k: int, m: int, weight: int = 2, seed: int = 0) -> Array:
             f"weight={weight} with k={k}; take a smaller one"
         )
     lines = _lines(k, weight)
-    if len(lines) < m:
-        raise UsageError(
-            f"there are {len(lines)} lines of weight {weight} in {k} dimensions; got m={m}; take "
-            "another weight, or fewer codewords"
-        )
     # Equals are chosen among at random; of a few results the tightest frame is kept.
     results = []
     for turn in range(_TRIES):
@@ -140,6 +136,8 @@ def _choose(lines: Array, m: int) -> Array:
         best = int(order[0])
         chosen.append(best)
         taken[best] = True
+        if taken.all():
+            taken[:] = False
         cos = np.abs(lines @ lines[best])
         largest, shared = np.maximum(largest, cos), shared + cos**2
         used += support[best]
@@ -161,7 +159,7 @@ def dense(k: int, m: int, seed: int = 0) -> Array:
 
 CODES: dict[str, Callable[[int, int], Array]] = {
     "ring": ring,
-    "greedy": greedy,
+    "greedy": lambda k, m: greedy(k, m, min(2, k)),
     "replication": replication,
     "dense": dense,
 }
@@ -193,6 +191,11 @@ def make_code(code: Any, k: int, m: int) -> Array:
         raise UsageError(
             f"a code needs one finite row, not zero, for each of {m} workers, with an entry for "
             f"each of {k} blocks; got shape {own.shape}; see codedla.iterative.lwpd_codes"
+        )
+    if np.linalg.matrix_rank(own) < k:
+        raise UsageError(
+            f"codewords must span all {k} blocks, or some of these are never trained; got "
+            f"{np.linalg.matrix_rank(own)} dimensions; add others"
         )
     return own
 
@@ -302,7 +305,10 @@ def kaczmarz(code: Array, replies: NDArray[Any], start: NDArray[Any]) -> NDArray
 
 
 def least_squares(
-    code: Array, replies: NDArray[Any], start: NDArray[Any] | None = None
+    code: Array,
+    replies: NDArray[Any],
+    start: NDArray[Any] | None = None,
+    digits: float = 1e-12,
 ) -> NDArray[Any]:
     r"""Return the estimate nearest to ``start`` that agrees with all replies.
 
@@ -314,12 +320,14 @@ def least_squares(
     replies : ndarray (s, p)
     start : ndarray (k, p), optional
         Zero by default.
+    digits : float
+        Singular values smaller than the largest by this factor count as zero.
 
     Returns
     -------
     ndarray (k, p)
     """
-    inverse = np.linalg.pinv(code).astype(replies.dtype)
+    inverse = np.linalg.pinv(code, rcond=digits).astype(replies.dtype)
     if start is None:
         return inverse @ replies
     return start + inverse @ (replies - code.astype(replies.dtype) @ start)

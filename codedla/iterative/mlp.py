@@ -38,6 +38,8 @@ class MLP:
     ----------
     n_parameters : int
         Length of the parameter vector: of every layer ``W`` (row-major), then ``b``.
+    layers_shapes : list of (int, int, bool)
+        Inputs and outputs of every layer, and whether it has a bias: all have.
 
     Raises
     ------
@@ -54,6 +56,7 @@ class MLP:
             )
         self._shapes = list(zip(self.sizes[:-1], self.sizes[1:], strict=True))
         self.n_parameters = sum(rows * cols + cols for rows, cols in self._shapes)
+        self.layers_shapes = [(rows, cols, True) for rows, cols in self._shapes]
 
     def start(self, seed: int = 0, dtype: Any = np.float64) -> Array:
         """Return starting parameters: He's normal weights, biases of zero (n_parameters,)."""

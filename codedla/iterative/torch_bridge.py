@@ -25,7 +25,7 @@ except ImportError as error:
         "'codedla[torch]'"
     ) from error
 
-__all__ = ["CodedModule"]
+__all__ = ["CodedModule", "check_module", "torch"]
 
 _REDUCTIONS = ("mean", "sum")
 
@@ -90,7 +90,7 @@ class CodedModule:
         reduction: str | None = None,
         **options: Any,
     ) -> None:
-        _check_module(module)
+        check_module(module)
         reduction = reduction or getattr(loss, "reduction", "mean")
         if reduction not in _REDUCTIONS:
             raise UsageError(
@@ -207,7 +207,7 @@ def _flat(module: torch.nn.Module) -> NDArray[np.float64]:
     return np.concatenate(pieces)
 
 
-def _check_module(module: Any) -> None:
+def check_module(module: Any) -> None:
     """Raise UsageError unless the module's gradients are sums over rows."""
     if not isinstance(module, torch.nn.Module) or not _trained(module):
         raise UsageError(

@@ -76,8 +76,8 @@ def test_bytes_are_scaled_on_the_worker():
     y = rng.integers(0, 4, (1, 40))
     iterate = np.append(MLP(SIZES).start(2), 3.0)[None, :]
     code = ring(2, 3)[2:]
-    of_bytes = CodedDerivative(SIZES, 2, 20, 0, 1 / 255)(code, X, y, iterate)
-    of_numbers = CodedDerivative(SIZES, 2, 20, 0, 1.0)(code, X / 255.0, y, iterate)
+    of_bytes = CodedDerivative(MLP(SIZES), 2, 20, 0, 1 / 255)(code, X, y, iterate)
+    of_numbers = CodedDerivative(MLP(SIZES), 2, 20, 0, 1.0)(code, X / 255.0, y, iterate)
     np.testing.assert_allclose(of_bytes, of_numbers, rtol=1e-12)
 
 
@@ -224,11 +224,17 @@ def test_nobody_left():
     [
         ({"update": "sgd"}, "update must be one of"),
         ({"blocks": 5}, "at most the number of workers"),
-        ({"X": np.ones((3, 5))}, "matrix of 6 columns"),
+        ({"X": np.ones((240, 5))}, "matrix of 6 columns"),
         ({"X": np.ones((3, 6), bool)}, "float32 or float64 or uint8"),
         ({"y": np.full(240, 4)}, "a class from 0 to 3"),
         ({"y": np.zeros(240)}, "a class from 0 to 3"),
         ({"rate": -1}, "rate"),
+        ({"X": np.full((240, 6), np.nan)}, "X must be finite"),
+        ({"X": np.ones((0, 6)), "y": np.zeros(0, int)}, "not empty"),
+        ({"dtype": np.float16}, "float32 or float64; got float16"),
+        ({"wait": 5}, "there are 4 workers; got wait=5"),
+        ({"update": "peel", "code": "dense"}, "all 2 blocks one by one; this code leads to 0"),
+        ({"code": np.eye(2)[[0, 0, 0, 0]]}, "span all 2 blocks"),
     ],
 )
 def test_bad_options(options, match):
@@ -236,3 +242,58 @@ def test_bad_options(options, match):
     X, y = options.pop("X", X), options.pop("y", y)
     with codedla.SerialPool(4) as pool, pytest.raises(codedla.UsageError, match=match):
         codedla.LWPD(SIZES, X, y, pool=pool, **options)
+
+
+@pytest.mark.parametrize("rate", [1e30, 1e300])
+@pytest.mark.parametrize("update", ["immediate", "peel", "least-squares"])
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+def test_steps_that_are_too_long_are_not_taken_for_training(update, rate):
+    X, y = data()
+    with (
+        codedla.SerialPool(4) as pool,
+        codedla.LWPD(SIZES, X, y, pool=pool, update=update, rate=rate, dtype=np.float64) as lwpd,
+        pytest.raises(codedla.UsageError, match="smaller one"),
+    ):
+        lwpd.run(400)
+
+
+@pytest.mark.parametrize("update", ["immediate", "peel", "least-squares"])
+@pytest.mark.parametrize("code", ["ring", "greedy", "replication", "dense"])
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (2, 1), (2, 2), (5, 2), (5, 4), (9, 8)])
+@pytest.mark.parametrize("kind", ["serial", "simulated"])
+def test_any_numbers_of_workers_and_blocks(kind, n, k, code, update):
+    """Layers narrower than the number of blocks, and fewer rows than that, included."""
+    X, y = data(3, dtype=np.float32)
+    if kind == "serial":
+        pool = codedla.SerialPool(n)
+    else:
+        pool = codedla.SimulatedPool(n, Delays("exp", (0.01,)), seed=n)
+    options = {"update": update, "code": code, "blocks": k, "rate": 0.5, "batch": 50}
+    model = MLP(SIZES)
+    if update == "peel" and code in ("greedy", "dense") and k > 1:
+        with pool, pytest.raises(codedla.UsageError, match="one by one"):
+            codedla.LWPD(SIZES, X, y, pool=pool, **options)
+        return
+    with pool, codedla.LWPD(SIZES, X, y, pool=pool, **options) as lwpd:
+        assert lwpd.theta.dtype == np.float32
+        before = model.loss_and_grad(lwpd.theta, X, y)[0]
+        lwpd.run(10 if update != "immediate" else 20 * k)
+        assert lwpd.theta.dtype == np.float32
+        if update == "immediate":
+            assert model.loss_and_grad(lwpd.theta, X, y)[0] < before
+        else:
+            expected = descent(X, y, 10, 0.5, 3)
+            np.testing.assert_allclose(lwpd.theta, expected, atol=2e-3)
+
+
+def test_codewords_that_are_alike_are_not_told_apart_by_rounding_errors():
+    """Two of four blocks' worth of codewords differ by less than replies do by rounding."""
+    X, y = data(dtype=np.float32)
+    code = np.array([[1.0, 0.0], [1.0, 1e-5], [0.6, 0.8]])
+    pool = codedla.SimulatedPool(3, faults=[parse_fault("slow:3:20")])
+    options = {"blocks": 2, "rate": 0.4, "batch": 60, "update": "least-squares"}
+    with pool, codedla.LWPD(SIZES, X, y, pool=pool, code=code, **options) as lwpd:
+        used = []
+        lwpd.run(30, lambda step: used.append(step.workers))
+        np.testing.assert_allclose(lwpd.theta, descent(X, y, 30, 0.4, 60), atol=1e-3)
+        assert all(2 in workers for workers in used), "the third was waited for"

@@ -67,6 +67,13 @@ def test_the_ring_has_single_blocks_then_neighbours():
     assert coherence(ring(6, 18)) < 0.99
 
 
+def test_lines_come_again_when_there_are_no_others():
+    code = greedy(2, 5)
+    assert len(np.unique(code[:2], axis=0)) == 2
+    assert len(np.unique(code, axis=0)) == 2
+    assert frame_bounds(greedy(2, 6)) == pytest.approx((3, 3))
+
+
 ERRORS = {
     "replication": ([0.73, 0.58, 0.43, 0.27, 0.12], [0.73, 0.58, 0.43, 0.27, 0.12]),
     "ring": ([0.70, 0.50, 0.27, 0.09, 0.02], [0.74, 0.60, 0.49, 0.39, 0.30]),
@@ -145,10 +152,10 @@ def test_what_peeling_finds_is_right_and_least_squares_knows_no_less(seed):
         (lambda: dense(5, 4), "m must be >= 5"),
         (lambda: greedy(4, 8, 5), "at most k"),
         (lambda: greedy(40, 50, 8), "looked|choose from"),
-        (lambda: greedy(2, 3, 2), "there are 2 lines"),
         (lambda: make_code("mds", 2, 4), "one of 'ring'"),
         (lambda: make_code(np.eye(3), 3, 4), "one finite row"),
         (lambda: make_code(np.zeros((4, 3)), 3, 4), "not zero"),
+        (lambda: make_code(np.eye(3)[[0, 1, 1, 0]], 3, 4), "span all 3 blocks.*got 2"),
     ],
 )
 def test_what_cannot_be(call, match):
