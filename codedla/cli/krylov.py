@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse.linalg as sla
 from numpy.typing import NDArray
 
+from codedla.engine.norms import norm
 from codedla.errors import CodedlaError, NotDecodable, UsageError
 from codedla.linalg.operator import CodedOperator
 
@@ -89,7 +90,7 @@ class Krylov:
         self.iterations = 0
         self.residual = 1.0
         self.reason = ""
-        self._norm = float(np.linalg.norm(b)) or 1.0
+        self._norm = norm(b) or 1.0
         self._began = self._shown = self._saved = time.monotonic()
         self._timeout, self._show, self._save, self._every = timeout, show, save, every
         self._seen: tuple[float, int, Counter[int]] = (self._began, 0, Counter())
@@ -251,7 +252,7 @@ class Krylov:
     def _look(self) -> None:
         """Find the residual of the latest iterate."""
         gap = self.b - self.op.matvec(self.x) if self.x.any() else self.b
-        self.residual = float(np.linalg.norm(gap)) / self._norm
+        self.residual = norm(gap) / self._norm
 
     def _keep(self) -> None:
         """Save the latest iterate if it is time."""

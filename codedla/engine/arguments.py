@@ -62,6 +62,20 @@ def positive(value: Any, name: str) -> float:
     return number
 
 
+def fraction(value: Any, name: str, *, zero: bool, cure: str) -> float:
+    """Return ``value`` as a float below 1 and above 0, or with ``zero`` 0 itself.
+
+    Raises
+    ------
+    UsageError
+    """
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
+    if not real or not 0 <= value < 1 or (value == 0 and not zero):
+        rule = "from 0 up to, not including, 1" if zero else "between 0 and 1"
+        raise UsageError(f"{name} must be {rule}; got {value!r}; {cure}")
+    return float(value)
+
+
 def block_counts(blocks: Any) -> int | tuple[int, ...]:
     """Return numbers of blocks as an int, or as a tuple of one to three ints.
 

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from codedla.blocks import Grid, Split
 from codedla.codes.base import Code
 from codedla.codes.locate import Located, locate
+from codedla.engine.arguments import positive
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import make_decoder
 from codedla.engine.encoder import DenseEncoder
@@ -311,7 +312,7 @@ class UpdatedMatrix:
                 operands=operands,
                 collector=collector,
                 decoder=decoder,
-                timeout=timeout,
+                timeout=None if timeout is None else positive(timeout, "timeout"),
                 work=_WORKS[kind],
             )
         )

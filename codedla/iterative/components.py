@@ -15,6 +15,7 @@ from codedla.iterative.orthogonal import EXTRA, close_all, iterate_triplets, ope
 from codedla.iterative.power import SEED, Callback
 from codedla.iterative.products import Products
 from codedla.iterative.tally import Tally
+from codedla.linalg.operands import as_array, check_kind
 
 __all__ = ["Components", "pca"]
 
@@ -116,7 +117,8 @@ def pca(
     UsageError, NotDecodable, WorkerError
         As in :func:`codedla.truncated_svd`.
     """
-    plain = X if hasattr(X, "tocsr") else np.asarray(X)
+    plain = X if hasattr(X, "tocsr") else as_array(X, "X")
+    check_kind(np.dtype(plain.dtype), "X")
     if plain.ndim != 2 or plain.shape[0] < 2:
         raise UsageError(
             f"samples are the rows of a matrix, at least two; got shape {plain.shape}; reshape it"
@@ -140,9 +142,11 @@ def pca(
     rows = found.Vh
     largest = rows[np.arange(len(rows)), np.abs(rows).argmax(axis=1)]
     signs = np.where(largest == 0, 1, largest / np.where(largest == 0, 1, np.abs(largest)))
+    with np.errstate(over="ignore", under="ignore"):  # the variance of 1e200 is no number
+        variance = found.s**2 / (plain.shape[0] - 1)
     return Components(
         rows / signs[:, None],
-        found.s**2 / (plain.shape[0] - 1),
+        variance,
         found.s,
         mean,
         found.residual,

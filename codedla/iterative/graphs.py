@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from codedla.errors import UsageError
+from codedla.linalg.operands import as_array
 
 __all__ = ["Graph", "as_graph"]
 
@@ -43,8 +44,12 @@ class Graph:
             raise UsageError(
                 f"{name} must be ids of nodes, one or more integers; got {ids!r}; list them"
             )
-        places = np.minimum(np.searchsorted(self.nodes, wanted), len(self.nodes) - 1)
-        missing = wanted[self.nodes[places] != wanted]
+        # In the nodes' own dtype: signed and unsigned integers would be searched for as floats.
+        inside = (wanted >= self.nodes[0]) & (wanted <= self.nodes[-1])
+        known = np.full(wanted.shape, self.nodes[0])
+        known[inside] = wanted[inside]
+        places = np.searchsorted(self.nodes, known)
+        missing = wanted[~inside | (self.nodes[places] != known)]
         if missing.size:
             raise UsageError(
                 f"{name} must be ids of nodes of the graph; got {missing[0]}, which no link has; "
@@ -64,10 +69,13 @@ class Graph:
         """
         import scipy.sparse as sp
 
-        out = np.asarray(self.links.sum(axis=1)).ravel()
-        dangling = out == 0
-        scale = np.where(dangling, 0.0, 1.0 / np.where(dangling, 1.0, out))
-        return sp.csr_array((sp.diags_array(scale) @ self.links).T), dangling
+        # Relative to the largest weight of each node first: sums may leave the range otherwise.
+        counts = np.diff(self.links.indptr)
+        dangling = counts == 0
+        shares = self.links.copy()
+        shares.data /= np.repeat(self.links.max(axis=1).toarray().ravel(), counts)
+        shares.data /= np.repeat(np.asarray(shares.sum(axis=1)).ravel(), counts)
+        return sp.csr_array(shares.T), dangling
 
 
 def as_graph(graph: Any, first_id: int = 0) -> Graph:
@@ -90,13 +98,7 @@ def as_graph(graph: Any, first_id: int = 0) -> Graph:
 
     if sp.issparse(graph):
         return _from_matrix(graph, first_id)
-    try:
-        edges = np.asarray(graph)
-    except ValueError as error:
-        raise UsageError(
-            f"a graph is an array of links or a sparse matrix; got {type(graph).__name__} "
-            f"({error}); make it one"
-        ) from error
+    edges = as_array(graph, "graph")
     if edges.ndim != 2 or edges.shape[1] != 2 or edges.dtype.kind not in "iu":
         raise UsageError(
             "a graph is an array (E, 2) of integer ids, or a scipy.sparse matrix; got "

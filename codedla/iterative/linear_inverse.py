@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from codedla.blocks import Grid
 from codedla.codes.base import Code
-from codedla.engine.arguments import check_pool, positive, whole_number
+from codedla.engine.arguments import check_pool, fraction, positive, whole_number
 from codedla.engine.collector import Collector
 from codedla.engine.decoder import DenseDecoder
 from codedla.engine.plan import Plan, compute_dtype
@@ -41,7 +41,7 @@ from codedla.engine.report import Report
 from codedla.engine.round import Operand, Pool, Round
 from codedla.errors import PoolClosed, UsageError
 from codedla.iterative.inverse_codes import decoding_weights, orthonormal_rows
-from codedla.linalg.operands import as_operand
+from codedla.linalg.operands import as_array, as_operand
 from codedla.linalg.reporting import complete_report, new_report, tell_losses
 
 __all__ = ["Inverse", "LinearInverse", "linear_inverse"]
@@ -158,17 +158,14 @@ class LinearInverse:
                 f"B must be square, real and finite; got {checked.dtype} of shape "
                 f"{checked.shape}; see that x = r + B x makes sense"
             )
-        if not 0 < rate < 1:
-            raise UsageError(
-                f"rate is between 0 and 1; got {rate}; give the spectral radius of B, about"
-            )
+        rate = fraction(rate, "rate", zero=False, cure="give the spectral radius of B, about")
         workers = pool.n_workers
         spare = whole_number(workers // 4 if tolerate is None else tolerate, "tolerate", least=0)
         if spare >= workers:
             raise UsageError(
                 f"tolerate is below the {workers} workers; got {spare}; use a smaller one"
             )
-        self.size, self.rate = rows, float(rate)
+        self.size, self.rate = rows, rate
         self._code = _AnyK(orthonormal_rows(workers - spare, workers, seed))
         dtype = np.float64 if checked.dtype.kind in "iub" else compute_dtype(checked.dtype)
         self._matrix = checked.matrix.astype(dtype)
@@ -255,7 +252,7 @@ class LinearInverse:
         self.close()
 
     def _columns(self, values: ArrayLike, name: str) -> NDArray[np.float64]:
-        array = np.asarray(values)
+        array = as_array(values, name)
         fits = array.ndim in (1, 2) and array.shape[0] == self.size and 0 not in array.shape
         if not fits or array.dtype.kind not in "iubf" or not np.isfinite(array).all():
             raise UsageError(

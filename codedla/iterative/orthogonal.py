@@ -23,12 +23,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from codedla.engine.arguments import positive, whole_number
+from codedla.engine.norms import column_norms
 from codedla.engine.report import Report
 from codedla.engine.round import Pool
 from codedla.errors import UsageError
 from codedla.iterative.power import SEED, Callback, check_square, start_block, tell_unfinished
 from codedla.iterative.products import Exact, Products, open_products
 from codedla.iterative.tally import Tally
+from codedla.linalg.operands import as_array
 
 __all__ = [
     "Eigenpairs",
@@ -170,11 +172,11 @@ def _iterate(
     while True:
         y = products.multiply(q, y @ (before.conj().T @ q))
         ritz = q.conj().T @ y
-        values, turn = np.linalg.eigh((ritz + ritz.conj().T) / 2)
+        values, turn = np.linalg.eigh(ritz / 2 + ritz.conj().T / 2)
         order = np.argsort(-np.abs(values), kind="stable")
         values, turn = values[order], turn[:, order]
         vectors = q @ turn
-        errors = np.linalg.norm(y @ turn - vectors * values, axis=0)[:k]
+        errors = column_norms(y @ turn - vectors * values)[:k]
         size = float(np.abs(values[0]))
         residual = float(errors.max()) / size if size else float(errors.max())
         tally.add(products.last_report)
@@ -249,7 +251,7 @@ def open_both(A: Any, pool: Pool | None, decode: str, **options: Any) -> tuple[P
                 "them; pass the plain matrix, or codedla.aslinearoperator(A)"
             )
         return open_products(A, pool, decode, **options), Exact(A.H, owned=False)
-    plain = A if hasattr(A, "tocsr") else np.asarray(A)
+    plain = A if hasattr(A, "tocsr") else as_array(A, "A")
     if plain.ndim != 2:
         raise UsageError(f"A must be a matrix; got {plain.ndim} dimensions; reshape it")
     forward = open_products(plain, pool, decode, **options)
@@ -298,7 +300,7 @@ def iterate_triplets(
         turned, s, right = np.linalg.svd(z.conj().T, full_matrices=False)
         u, before, v = left @ turned, v, right.conj().T
         y = product(forward, v, y @ (before.conj().T @ v))
-        errors = np.linalg.norm(y - u * s, axis=0)[:k]
+        errors = column_norms(y - u * s)[:k]
         residual = float(errors.max() / s[0]) if s[0] else float(errors.max())
         small = bool(errors.max() <= tol * s[0])
         # Both kinds of products are asked: each keeps count of what it has seen.

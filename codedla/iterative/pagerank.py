@@ -23,12 +23,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from codedla.engine.arguments import positive, whole_number
+from codedla.engine.arguments import fraction, positive, whole_number
 from codedla.engine.round import Pool
 from codedla.errors import CodedlaWarning, UsageError
 from codedla.iterative.graphs import Graph, as_graph
 from codedla.iterative.products import Products, open_products
 from codedla.iterative.tally import Tally
+from codedla.linalg.operands import as_array
 
 __all__ = ["PageRank", "State", "pagerank", "preference"]
 
@@ -162,14 +163,11 @@ def pagerank(
     [1, 2]
     """
     known = graph if isinstance(graph, Graph) else as_graph(graph)
-    if isinstance(damping, bool) or not 0 <= damping < 1:
-        raise UsageError(
-            f"damping is from 0 up to, not including, 1; got {damping!r}; 0.85 is usual"
-        )
+    damping = fraction(damping, "damping", zero=True, cure="0.85 is usual")
     tol, rounds = positive(tol, "tol"), whole_number(rounds, "rounds", least=1)
     prefer = preference(known, personalization)
     transition, dangling = known.transition()
-    products = open_products(transition * float(damping), pool, decode, **options)
+    products = open_products(transition * damping, pool, decode, **options)
     try:
         state = _state(start, prefer, damping)
         done = _iterate(products, state, damping, prefer, dangling, tol, rounds, callback)
@@ -200,18 +198,20 @@ def preference(
     if personalization is None:
         return np.full(count, 1.0 / count)
     if isinstance(personalization, Mapping):
-        ids, weights = list(personalization), np.array(list(personalization.values()), float)
+        ids, weights = list(personalization), as_array(list(personalization.values()), "weights")
     else:
         ids = list(np.atleast_1d(np.asarray(personalization)))
         weights = np.ones(len(ids))
     places = graph.places(ids, "personalization")
-    if not (np.isfinite(weights).all() and weights.min() >= 0 and weights.sum() > 0):
+    numbers = weights.shape == places.shape and weights.dtype.kind in "iubf"
+    if not (numbers and np.isfinite(weights).all() and weights.min() >= 0 and weights.max() > 0):
         raise UsageError(
-            "weights of a personalization must be finite, not negative, and not all zero; got "
-            f"{weights.tolist()}; correct them"
+            "weights of a personalization must be numbers, finite, not negative, and not all zero; "
+            f"got {weights.tolist()}; correct them"
         )
+    shares = weights / weights.max()  # whose sum is in range, whatever the weights are
     prefer = np.zeros(count)
-    np.add.at(prefer, places, weights / weights.sum())
+    np.add.at(prefer, places, shares / shares.sum())
     return prefer
 
 

@@ -14,11 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from codedla.engine.arguments import positive, whole_number
+from codedla.engine.norms import norm, unit
 from codedla.engine.report import Report
 from codedla.engine.round import Pool
 from codedla.errors import CodedlaWarning, UsageError
 from codedla.iterative.products import Products, open_products
 from codedla.iterative.tally import Tally
+from codedla.linalg.operands import as_array
 
 __all__ = ["Callback", "Eigenpair", "power_iteration", "start_block"]
 
@@ -100,6 +102,7 @@ def power_iteration(
     ------
     UsageError
         Not square, or an option that does not exist.
+        Or products are not finite.
     NotDecodable, WorkerError
         As in :func:`codedla.matmul`.
     """
@@ -130,16 +133,15 @@ def _iterate(
         # What the product would be if nothing but the scale of x had changed.
         y = products.multiply(x, y * np.vdot(before, x))
         value = np.vdot(x, y)
-        size = abs(value)
-        error = float(np.linalg.norm(y - value * x))
+        size = float(abs(value))
+        error = norm(y - value * x)
         residual = error / size if size else error
         tally.add(products.last_report)
         converged = products.settled(error <= tol * size)
         if callback is not None:
             callback(tally.rounds, residual, products.last_report)
-        norm = np.linalg.norm(y)
-        if not converged and norm > 0.0:
-            before, x = x, y / norm
+        if not converged and y.any():
+            before, x = x, unit(y)
     if not converged:
         tell_unfinished("power iteration", tally.rounds, residual, tol)
     number = complex(value) if np.iscomplexobj(value) else float(value)
@@ -169,14 +171,18 @@ def start_block(
     if start is None:
         drawn = np.random.default_rng(seed).standard_normal((n, columns))
         return np.linalg.qr(drawn.astype(dtype))[0]
-    given = np.asarray(start)
+    given = as_array(start, "start")
     given = given[:, None] if given.ndim == 1 else given
-    if given.shape != (n, columns) or not np.isfinite(given).all():
+    fits = given.shape == (n, columns) and given.dtype.kind in "iubfc"
+    if not fits or not np.isfinite(given).all():
         raise UsageError(
-            f"start must be {columns} finite column(s) of {n} entries; got shape "
-            f"{np.shape(start)}; leave it out"
+            f"start must be {columns} finite column(s) of {n} entries; got {given.dtype} of shape "
+            f"{given.shape}; leave it out"
         )
-    q, r = np.linalg.qr(given.astype(np.result_type(dtype, given.dtype)))
+    kind = np.result_type(dtype, given.dtype)
+    if kind.char in "gG":  # LAPACK has none of these
+        kind = np.dtype(np.complex128 if kind.kind == "c" else np.float64)
+    q, r = np.linalg.qr(given.astype(kind))
     diagonal = np.abs(np.diag(r))
     if not diagonal.min() > np.finfo(dtype).eps * diagonal.max():
         raise UsageError(

@@ -11,7 +11,7 @@ from codedla.engine.arguments import check_choice
 from codedla.engine.report import Report
 from codedla.engine.round import Pool
 from codedla.errors import UsageError
-from codedla.iterative.substitute import SubstituteMatrix
+from codedla.iterative.substitute import SubstituteMatrix, check_product
 from codedla.linalg.matvec import store
 
 __all__ = ["DECODINGS", "Exact", "Products", "open_products"]
@@ -72,6 +72,7 @@ class Exact:
     def multiply(self, x: Array, previous: Array) -> Array:
         """Return ``A @ x``; see :class:`Products`."""
         y: Array = self._matrix @ x
+        check_product(y)
         return y
 
     def settled(self, small: bool) -> bool:

@@ -36,7 +36,13 @@ from numpy.typing import NDArray
 from codedla.blocks import Grid, Split
 from codedla.codes.base import Code
 from codedla.codes.cache import Recent
-from codedla.engine.arguments import check_choice, check_pool, positive, whole_number
+from codedla.engine.arguments import (
+    check_choice,
+    check_pool,
+    fraction,
+    positive,
+    whole_number,
+)
 from codedla.engine.collector import Collector, Instruction
 from codedla.engine.decoder import Decoder
 from codedla.engine.encoder import make_encoder
@@ -47,7 +53,7 @@ from codedla.errors import PoolClosed, UsageError
 from codedla.linalg.operands import as_operand
 from codedla.linalg.reporting import complete_report, new_report, tell_losses
 
-__all__ = ["GENERATORS", "SubstituteMatrix", "sparse_generator"]
+__all__ = ["GENERATORS", "SubstituteMatrix", "check_product", "sparse_generator"]
 
 Array = NDArray[Any]
 
@@ -249,11 +255,7 @@ class SubstituteMatrix:
                 f"a round waits for somebody: tolerate is below the {workers} workers; got "
                 f"{late}; use a smaller one"
             )
-        if not 0 <= erasures < 1:
-            raise UsageError(
-                f"erasures are a fraction from 0 up to, not including, 1; got {erasures}; use "
-                "for instance 0.3"
-            )
+        erasures = fraction(erasures, "erasures", zero=True, cure="use for instance 0.3")
         self._deadline = None if deadline is None else positive(deadline, "deadline")
         if generator == "sparse":
             rows = sparse_generator(workers, count, weight, seed)
@@ -263,7 +265,7 @@ class SubstituteMatrix:
         if self.dtype.kind == "i":
             self.dtype = np.dtype(np.float64)
         self._code = _AnySurvivors(rows, workers - late)
-        self._pool, self._erasures = pool, float(erasures)
+        self._pool, self._erasures = pool, erasures
         self._rng = np.random.default_rng([seed, 1])
         self._encoder = make_encoder(
             checked.matrix, Split(self.shape[0], count), Split(self.shape[1], 1), self.dtype
@@ -318,6 +320,7 @@ class SubstituteMatrix:
                 timeout=self._deadline,
             )
         )
+        check_product(output)
         self._seen.update(collector.responders)
         plan = self._plan(output)
         report = new_report(plan)
@@ -375,6 +378,20 @@ class SubstituteMatrix:
             pool_workers=self._pool.n_workers,
             tolerance=math.inf,
             reason=f"mixtures of {np.count_nonzero(self._code.generator_a[0])} row blocks",
+        )
+
+
+def check_product(y: Array) -> None:
+    """Refuse to iterate with NaN or Inf: it would neither converge nor say why.
+
+    Raises
+    ------
+    UsageError
+    """
+    if not np.isfinite(y).all():
+        raise UsageError(
+            "products of an iteration must be finite; got NaN or Inf from the matrix; take them "
+            "out of it, or scale it down"
         )
 
 

@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.linalg import LinearOperator
 
 from codedla.engine.arguments import check_choice, check_pool, positive
+from codedla.engine.norms import norm
 from codedla.engine.report import Report
 from codedla.engine.round import Pool
 from codedla.errors import PoolClosed, UsageError
@@ -339,6 +340,6 @@ def asymmetry(a: Checked) -> float:
     probe = np.random.default_rng(_SEED).standard_normal(a.shape[0]).astype(precision)
     with np.errstate(all="ignore"):
         # Not A^H: its conjugate would be a copy of the whole matrix.
-        gap = float(np.linalg.norm(a.matrix @ probe - (a.matrix.T @ probe).conj()))
+        gap = norm(a.matrix @ probe - (a.matrix.T @ probe).conj())
     gap /= a.facts.norm
     return gap if gap > _ASYMMETRY * float(np.finfo(a.dtype).eps) else 0.0

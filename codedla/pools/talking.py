@@ -212,11 +212,16 @@ class LocalTalk:
 
     def _reply(self, worker: int, order: _Order) -> None:
         del self._orders[worker]
-        if order.error is not None:
-            raise order.error
         try:
+            if order.error is not None:
+                raise order.error
             reply = by_name("call").perform((*order.matrices, self._function), None, always)
         except Exception as error:
+            # Whoever goes on all the same can give the worker something else to do.
+            self._back(worker)
+            self._say("free", worker)
+            if error is order.error:
+                raise
             raise self._pool.remote_error(worker, error) from error
         if reply is None:
             raise RuntimeError("a task that nobody cancelled must return its reply")

@@ -172,3 +172,62 @@ def test_principal_components_are_those_of_the_centred_samples(pool, kind, decod
 def test_wrong_arguments_are_named(pool, call, message):
     with pytest.raises(UsageError, match=message):
         call(pool)
+
+
+@pytest.mark.parametrize("decode", ["exact", "substitute"])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
+@pytest.mark.parametrize("end", ["large", "small"])
+def test_norms_that_leave_the_range_end_nothing_early(decode, dtype, end):
+    values = np.r_[5.0, -3.0, 2.0, np.linspace(-1, 1, 17)]
+    A = with_eigenvalues(values, 12, complex_=dtype == "c16")
+    scale = {"f4": 1e30, "f8": 1e200, "c16": 1e200}[dtype] ** (1 if end == "large" else -1)
+    tol = 1e-5 if dtype == "f4" else 1e-9
+    with SerialPool(5) as pool:
+        words = {"pool": pool, "decode": decode, "tol": tol}
+        B = (A * scale).astype(dtype)
+        one = codedla.power_iteration(B, **words)
+        some = codedla.orthogonal_iteration(B, 2, **words)
+        svd = codedla.truncated_svd(B, 2, **words)
+        parts = codedla.pca(B, 2, **words)
+    assert one.converged and some.converged and svd.converged and parts.converged
+    assert one.value / scale == pytest.approx(5.0, rel=1e-5)
+    assert np.linalg.norm(one.vector) == pytest.approx(1.0, rel=1e-5)
+    np.testing.assert_allclose(some.values / scale, [5.0, -3.0], rtol=1e-5)
+    np.testing.assert_allclose(svd.s / scale, [5.0, 3.0], rtol=1e-5)
+    centred = np.linalg.svd(A - A.mean(axis=0), compute_uv=False)[:2]
+    np.testing.assert_allclose(parts.singular_values / scale, centred, rtol=1e-4)
+
+
+@pytest.mark.parametrize("decode", ["exact", "substitute"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_matrices_that_are_not_finite_are_refused(bad, decode):
+    A = np.eye(6)
+    A[2, 3] = bad
+    with SerialPool(3) as pool, np.errstate(invalid="ignore"):
+        for call, *wanted in (
+            (codedla.power_iteration,),
+            (codedla.orthogonal_iteration, 2),
+            (codedla.truncated_svd, 2),
+            (codedla.pca, 2),
+        ):
+            with pytest.raises(UsageError, match="must be finite; got NaN or Inf"):
+                call(A, *wanted, pool=pool, decode=decode)
+        # Of what is stored already only its products are known.
+        with codedla.store(A, pool=pool) as stored, pytest.raises(UsageError, match="got NaN or"):
+            codedla.power_iteration(stored)
+
+
+def test_arrays_that_are_no_numbers_are_refused_everywhere():
+    masked = np.ma.array(np.eye(3), mask=np.eye(3, dtype=bool))
+    with SerialPool(2) as pool:
+        with pytest.raises(UsageError, match="start must be 1 finite"):
+            codedla.power_iteration(np.eye(3), pool=pool, start=["a", "b", "c"])
+        for call in (codedla.truncated_svd, codedla.pca):
+            with pytest.raises(UsageError, match="masked array"):
+                call(masked, 1, pool=pool)
+        with pytest.raises(UsageError, match="operands must be"):
+            codedla.pca([["a", "b"], ["c", "d"]], 1, pool=pool)
+        found = codedla.power_iteration(
+            np.diag([3.0, 1.0]), pool=pool, start=np.ones(2, np.longdouble)
+        )
+    assert found.value == pytest.approx(3.0)

@@ -202,13 +202,18 @@ def test_substitute_decoding_is_nearly_as_fast_as_exact_decoding(network, worker
         ([[1.5, 2.0]], {}, "integer ids"),
         ([1, 2, 3], {}, "an array .E, 2."),
         ([[1, 2, 3]], {}, "an array .E, 2."),
-        ([[1, 2], [3]], {}, "array of links"),
+        ([[1, 2], [3]], {}, "graph must be an array"),
         (sp.csr_array((3, 4)), {}, "square and not empty"),
         (sp.csr_array((0, 0)), {}, "square and not empty"),
         (sp.csr_array(np.array([[0, -1.0], [0, 0]])), {}, "positive and finite"),
         (sp.csr_array(np.array([[0, 1j], [0, 0]])), {}, "must be real"),
-        ([[1, 2]], {"damping": 1.0}, "damping is from 0"),
-        ([[1, 2]], {"damping": -0.1}, "damping is from 0"),
+        ([[1, 2]], {"damping": 1.0}, "damping must be from 0"),
+        ([[1, 2]], {"damping": -0.1}, "damping must be from 0"),
+        ([[1, 2]], {"damping": "most"}, "damping must be from 0"),
+        (np.ma.array([[1, 2]], mask=[[False, True]]), {}, "masked array"),
+        ([[1, 2]], {"personalization": {1: "much"}}, "must be numbers"),
+        ([[1, 2]], {"personalization": {1: 1j}}, "must be numbers"),
+        ([[1, 2]], {"decode": "substitute", "erasures": "some"}, "erasures must be from 0"),
         ([[1, 2]], {"personalization": [3]}, "got 3, which no link has"),
         ([[1, 2]], {"personalization": []}, "one or more integers"),
         ([[1, 2]], {"personalization": {1: -1.0}}, "not negative"),
@@ -223,6 +228,32 @@ def test_substitute_decoding_is_nearly_as_fast_as_exact_decoding(network, worker
 def test_wrong_arguments_are_named(graph, options, message):
     with SerialPool(3) as pool, pytest.raises(UsageError, match=message):
         codedla.pagerank(graph, pool=pool, **options)
+
+
+def test_weights_whose_sums_leave_the_range():
+    W = np.array([[0, 1e308, 1e308], [5e-324, 0, 5e-324], [1, 2, 0]])
+    like = np.array([[0, 1.0, 1], [1, 0, 1], [1, 2, 0]])
+    with SerialPool(3) as pool:
+        found = codedla.pagerank(sp.csr_array(W), pool=pool)
+        plain = codedla.pagerank(sp.csr_array(like), pool=pool)
+        np.testing.assert_allclose(found.ranks, plain.ranks, rtol=1e-12)
+        found = codedla.pagerank(
+            sp.csr_array(like), pool=pool, personalization={0: 1e308, 2: 1e308}
+        )
+        plain = codedla.pagerank(sp.csr_array(like), pool=pool, personalization=[0, 2])
+        np.testing.assert_allclose(found.ranks, plain.ranks, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtypes", [("u8", "i8"), ("i8", "u8"), ("i1", "u8"), ("u1", "i2")])
+def test_ids_of_other_integer_types_are_found_exactly(dtypes):
+    first = min(np.iinfo(each).max for each in dtypes) - 4
+    nodes, asked = (np.array([[0, 1], [1, 2], [2, 3]]) + first for _ in dtypes)
+    nodes, asked = nodes.astype(dtypes[0]), asked[:1].ravel().astype(dtypes[1])
+    with SerialPool(2) as pool:
+        found = codedla.pagerank(nodes, pool=pool, personalization=asked)
+        again = codedla.pagerank([[0, 1], [1, 2], [2, 3]], pool=pool, personalization=[0, 1])
+    np.testing.assert_allclose(found.ranks, again.ranks, rtol=1e-12)
+    assert found.nodes.dtype == np.dtype(dtypes[0])
 
 
 def test_a_start_of_another_graph_is_refused():

@@ -142,7 +142,7 @@ def test_workers_keep_their_shares_and_forget_them_at_the_end():
         ({"blocks": 9}, "at most one a worker"),
         ({"blocks": 0}, "blocks must be >= 1"),
         ({"tolerate": 4}, "tolerate is below the 4 workers"),
-        ({"erasures": 1.0}, "fraction from 0"),
+        ({"erasures": 1.0}, "erasures must be from 0"),
         ({"deadline": 0.0}, "deadline must be positive"),
         ({"generator": "dense"}, "generator must be one of"),
         ({"weight": 1.5}, "weight must be a whole number"),

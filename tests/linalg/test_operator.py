@@ -310,7 +310,8 @@ def test_promises_of_symmetry_are_checked(symmetric):
     spoilt = symmetric.copy()
     spoilt[3, 50] += 1e-6
     with codedla.SerialPool(4) as pool:
-        for bad in (spoilt, sp.csr_array(spoilt), symmetric * 1j):
+        far = [spoilt * 1e200, np.triu(symmetric) * 1e-200]  # whose squares leave the range
+        for bad in (spoilt, sp.csr_array(spoilt), symmetric * 1j, *far):
             with pytest.raises(UsageError, match="promises that A is its own adjoint"):
                 codedla.aslinearoperator(bad, pool=pool, adjoint="hermitian")
         with pytest.raises(UsageError, match="a Hermitian matrix is square; got 3 x 4"):

@@ -155,6 +155,23 @@ def test_what_a_task_raises_comes_out(pool):
         assert codedla.matvec(np.eye(2), np.ones(2), pool=workers).tolist() == [1, 1]
 
 
+@pytest.mark.parametrize("pool", [codedla.SerialPool, codedla.SimulatedPool])
+def test_a_worker_whose_task_raised_goes_on_with_the_next_iterate(pool):
+    def root(share, x):
+        if x[0] < 0 and share[0] == 2:
+            raise ValueError("no root")
+        return share * np.sqrt(np.abs(x))
+
+    shares = [np.full(1, float(w)) for w in range(4)]
+    with pool(4) as four, codedla.AsyncMap(root, shares, pool=four) as roots:
+        for _ in range(3):
+            with pytest.raises(codedla.WorkerError, match="no root"):
+                roots(np.array([-4.0]))
+        epoch = roots(np.array([9.0]))
+    assert sorted(epoch.fresh) == [0, 1, 2, 3]
+    assert [reply.tolist() for reply in epoch.replies] == [[0.0], [3.0], [6.0], [9.0]]
+
+
 def test_an_injected_exception_comes_out():
     pool = codedla.SimulatedPool(2, faults=[parse_fault("raise:2:2")])
     with pool, AsyncMap(lambda s, x: x, [np.ones(1)] * 2, pool=pool) as asynchronous:
