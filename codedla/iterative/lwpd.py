@@ -210,7 +210,7 @@ class LWPD:
         # Codewords that differ by less tell of a block what rounding errors do.
         self._digits = float(np.sqrt(np.finfo(dtype).eps))
         self.version = 0
-        self._layout = Layout(self._model, k)
+        self._layout = Layout(self._model.layers_shapes, k)
         self._scale = 1 / 255 if X.dtype == np.uint8 else 1.0
         self._estimate = np.zeros((k, self._layout.size), self.theta.dtype)
         self._n_workers = n

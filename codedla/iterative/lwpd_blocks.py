@@ -11,7 +11,7 @@ that one reply tells of all layers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import ceil
 from typing import Any, NamedTuple, Protocol
 
@@ -28,15 +28,10 @@ class Network(Protocol):
 
     Attributes
     ----------
-    n_parameters : int
     layers_shapes : list of (int, int, bool)
         Inputs and outputs of every layer, and whether it has a bias. The parameter vector has of
         every layer the weights (inputs, outputs), row-major, then the bias.
     """
-
-    @property
-    def n_parameters(self) -> int:
-        """Length of the parameter vector."""
 
     @property
     def layers_shapes(self) -> list[tuple[int, int, bool]]:
@@ -51,7 +46,8 @@ class Layout:
 
     Parameters
     ----------
-    network : Network
+    shapes : sequence of (int, int, bool)
+        Of the layers; see :class:`Network`.
     k : int
 
     Attributes
@@ -59,14 +55,15 @@ class Layout:
     size : int
         Numbers in a block, padding included.
     places : ndarray of int64 (k, size)
-        Where each of them is in the parameter vector; ``network.n_parameters`` for padding.
+        Where each of them is in the parameter vector; its length for padding.
     """
 
-    def __init__(self, network: Network, k: int) -> None:
-        self.k, self._n_parameters = k, network.n_parameters
+    def __init__(self, shapes: Sequence[tuple[int, int, bool]], k: int) -> None:
+        self.k = k
+        self._n_parameters = sum((rows + biased) * cols for rows, cols, biased in shapes)
         self._cuts: list[_Cut] = []
         pieces, at = [], 0
-        for inputs, cols, biased in network.layers_shapes:
+        for inputs, cols, biased in shapes:
             # The bias is the weight of one more activation, which is always 1.
             rows = inputs + biased
             own = np.arange(at, at + rows * cols).reshape(rows, cols)
@@ -74,7 +71,7 @@ class Layout:
             by_rows, by_cols = ceil(rows / k), ceil(cols / k)
             down = by_rows * cols <= by_cols * rows
             self._cuts.append(_Cut(down, by_rows if down else by_cols, biased))
-            pieces.append(_cut(own if down else own.T, k, network.n_parameters))
+            pieces.append(_cut(own if down else own.T, k, self._n_parameters))
         self.places: NDArray[np.int64] = np.hstack(pieces)
         self.size = self.places.shape[1]
 
@@ -192,13 +189,12 @@ class CodedDerivative:
         rows = batch_rows(version, len(X), self.batch, self.seed)
         given = X[rows].astype(theta.dtype) * theta.dtype.type(self.scale)
         _, factors = self.network.backward_factors(theta, given, y[0, rows])
-        combined = self._layout.combine(codeword[0], factors)
+        # This object may be made anew for every task; the layout is worth keeping.
+        layout = _layout(tuple(self.network.layers_shapes), self.k)
+        combined = layout.combine(codeword[0], factors)
         return (combined / theta.dtype.type(len(rows)))[None, :]
 
-    @cached_property
-    def _layout(self) -> Layout:
-        return Layout(self.network, self.k)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Workers make the layout again, which is larger than what it is made of.
-        return {name: value for name, value in self.__dict__.items() if name != "_layout"}
+@lru_cache(maxsize=4)
+def _layout(shapes: tuple[tuple[int, int, bool], ...], k: int) -> Layout:
+    return Layout(shapes, k)

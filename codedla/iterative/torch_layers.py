@@ -63,10 +63,17 @@ class LinearLayers:
         self.n_parameters = sum(
             (rows + bias) * columns for rows, columns, bias in self.layers_shapes
         )
+        self._start: Array = self._flat(dtype)
+        # Parameters come with every call: those of the copy take no room, here and on their way.
+        for layer in self._linear:
+            layer.to("meta")
         self.classes = self._try(inputs, np.dtype(dtype))
 
     def start(self, seed: int, dtype: Any) -> Array:
-        """Return the module's own parameters (n_parameters,); the seed has no meaning."""
+        """Return the parameters that the module had (n_parameters,); the seed has no meaning."""
+        return self._start.astype(dtype)
+
+    def _flat(self, dtype: Any) -> Array:
         pieces = []
         for layer in self._linear:
             pieces.append(layer.weight.detach().numpy().T.ravel())
@@ -191,7 +198,8 @@ class LinearLayers:
         return int(scores.shape[1])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_caller": None}
+        # A worker needs neither the caller's module nor where training began.
+        return {**self.__dict__, "_caller": None, "_start": self._start[:0]}
 
 
 def _layers(module: torch.nn.Module) -> list[str]:

@@ -39,7 +39,7 @@ def descent(X, y, steps, rate, batch, seed=0):
 def test_combinations_of_blocks_of_layers_of_any_sizes(sizes, k):
     rng = np.random.default_rng([k, *sizes])
     model = MLP(sizes)
-    layout = Layout(model, k)
+    layout = Layout(model.layers_shapes, k)
     theta = model.start(1) + 0.1
     X, y = rng.standard_normal((9, sizes[0])), rng.integers(0, sizes[-1], 9)
     gradient = model.loss_and_grad(theta, X, y)[1]
@@ -59,8 +59,10 @@ def test_combinations_of_blocks_of_layers_of_any_sizes(sizes, k):
 
 
 def test_blocks_are_cut_where_that_pads_less():
-    assert Layout(MLP((784, 10)), 8).size == 99 * 10, "not 785 columns of errors times 2"
-    assert Layout(MLP((6, 8)), 8).size == 7, "not 7 activations in 8 groups"
+    assert Layout(MLP((784, 10)).layers_shapes, 8).size == 99 * 10, (
+        "not 785 columns of errors times 2"
+    )
+    assert Layout(MLP((6, 8)).layers_shapes, 8).size == 7, "not 7 activations in 8 groups"
 
 
 def test_each_row_comes_once_in_a_pass():
