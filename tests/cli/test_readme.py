@@ -19,12 +19,12 @@ README = (ROOT / "README.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.S)
 
 
-def test_there_are_four_examples():
-    assert len(EXAMPLES) == 4
+def test_there_are_five_examples():
+    assert len(EXAMPLES) == 5
 
 
 @pytest.mark.parametrize(
-    "example", EXAMPLES, ids=["one-process", "many-ranks", "stored", "transforms"]
+    "example", EXAMPLES, ids=["one-process", "many-ranks", "stored", "transforms", "iterating"]
 )
 def test_examples(tmp_path, example):
     path = tmp_path / "product.py"
@@ -52,6 +52,9 @@ def test_examples(tmp_path, example):
     errors = re.findall(r"largest error: (\S+)", done.stdout)
     assert errors
     assert max(map(float, errors)) < 1e-11
+    differences = re.findall(r"differs by: (\S+)", done.stdout)
+    assert len(differences) == example.count("differs by:")
+    assert max(map(float, differences), default=0.0) < 1e-7
 
 
 def test_the_table_lists_every_code():
@@ -63,8 +66,9 @@ def test_the_table_lists_every_code():
 
 def test_commands_shown_are_understood():
     parser = build_parser()
-    shown = re.findall(r"codedla ((?:matmul|matvec|plan|codes|doctor|demo)[^`#\n]*)", README)
-    assert len(shown) > 5
+    commands = "matmul|matvec|plan|codes|doctor|demo|solve|pagerank|train|bench|simulate"
+    shown = re.findall(rf"codedla ((?:{commands})\b[^`#\n]*)", README)
+    assert len(shown) > 5 and {"solve", "pagerank", "train"} <= {line.split()[0] for line in shown}
     for words in shown:
         if "NAME" not in words:
             parser.parse_args((words + (" --ranks 9" if words == "plan" else "")).split())
