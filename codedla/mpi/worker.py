@@ -39,6 +39,7 @@ from codedla.mpi.leftovers import is_alive
 from codedla.mpi.limits import orphan_limit
 from codedla.mpi.orders import Held, Order
 from codedla.mpi.shortcut import Shortcut
+from codedla.mpi.thread_limit import ThreadLimit
 from codedla.mpi.wire import (
     ORDER_AT,
     VOIDS_AT,
@@ -81,17 +82,17 @@ def worker_serve(
     bool
         Whether the job ended cleanly, so that ``MPI_Finalize`` is safe.
     """
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=threads):
-        return Worker(control, data, faults).serve()
+    with ThreadLimit(threads) as limit:
+        return Worker(control, data, faults, limit).serve()
 
 
 class Worker:
     """State of one worker rank."""
 
-    def __init__(self, control: MPI.Comm, data: MPI.Comm, faults: Iterable[Fault]) -> None:
-        self.control, self.data = control, data
+    def __init__(
+        self, control: MPI.Comm, data: MPI.Comm, faults: Iterable[Fault], limit: ThreadLimit
+    ) -> None:
+        self.control, self.data, self.limit = control, data, limit
         self.number = control.Get_rank() - 1
         faults = list(faults)
         self.plan = FaultPlan(faults, self.number)
@@ -279,6 +280,7 @@ class Worker:
         if not self._wanted:
             return Message(Kind.ABANDONED, order.round_id), []
         operands = [held.matrix for held in order.operands]
+        self.limit.renew()
         self._marks = [time.perf_counter_ns()] if order.traced else None
         self._sleep(self.plan.start_task())
         started = self._panel_began = time.perf_counter()

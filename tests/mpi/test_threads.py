@@ -26,3 +26,13 @@ def test_auto_divides_the_cores_by_the_ranks_that_share_them(job):
         # Nobody is bound: all three ranks share the cores.
         assert seen["threads"] == max(seen["cores"] // 3, 1), ended
         assert rank == 0 or seen["inside"] == [seen["threads"]], ended
+
+
+def test_what_a_task_imports_is_limited_from_the_next_on(job):
+    ended = job("threads.py", 3, "1", "late", OPENBLAS_NUM_THREADS="2", OMP_NUM_THREADS="2")
+    assert ended.code == 0, ended
+    first, second = ended.data["rank0"]["imported"]
+    assert [pools for pools, _ in first] == [2, 2], "NumPy's, and SciPy's own"
+    assert [threads for _, threads in second] == [1, 1]
+    # Where it did not come before the first task it had as many as it liked.
+    assert {threads for _, threads in first} <= {1, 2}

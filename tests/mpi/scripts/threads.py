@@ -1,4 +1,5 @@
-"""Threads of BLAS before, while and after a rank serves. Word: what ``threads=`` is."""
+"""Threads of BLAS before, while and after a rank serves. Word: what ``threads=`` is;
+any second one: also of a library that a task imports."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from threadpoolctl import threadpool_info
 import codedla
 from codedla.engine import work
 
-(word,) = WORDS
+word = WORDS[0]
 rank = MPI.COMM_WORLD.Get_rank()
 inside = []
 
@@ -30,8 +31,18 @@ def watched(*arguments):
     return multiply(*arguments)
 
 
+def late(share, x):
+    """Import a library with threads of its own; tell the most that any would use."""
+    import scipy.linalg
+
+    scipy.linalg.inv(np.eye(2))
+    pools = [info for info in threadpool_info() if info["user_api"] == "blas"]
+    return np.array([len(pools), max(info["num_threads"] for info in pools)], float)
+
+
 work.multiply = watched
 before = blas()
+imported = []
 manager = codedla.MPIPool(MPI.COMM_WORLD, threads="auto" if word == "auto" else int(word))
 early = manager.threads
 with manager as pool:
@@ -39,6 +50,10 @@ with manager as pool:
         A = np.ones((40, 30))
         codedla.matmul(A, A.T, pool=pool, code="uncoded", blocks=(2, 1))
         inside.append(blas())
+        if len(WORDS) > 1:
+            with codedla.AsyncMap(late, [np.ones(2)] * 2, pool=pool) as calls:
+                for _ in range(2):
+                    imported.append(np.array(calls(np.ones(2)).replies).tolist())
 write(
     f"rank{rank}",
     {
@@ -46,6 +61,7 @@ write(
         "early": early,
         "inside": sorted(set(inside)),
         "after": blas(),
+        "imported": imported,
         "threads": manager.threads,
         "cores": len(os.sched_getaffinity(0)),
     },
