@@ -133,6 +133,13 @@ class Talk(Protocol):
         """
         ...
 
+    def restart(self) -> None:
+        """Void all orders, and let every worker report as in the beginning.
+
+        For whoever was interrupted, between two calls or in one, and may have missed something.
+        """
+        ...
+
     def close(self) -> None:
         """End the talk without waiting for anybody; idempotent."""
         ...

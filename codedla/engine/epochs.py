@@ -207,6 +207,13 @@ class Epochs:
         self._answered.clear()
         self._enough = None
 
+    def forget(self) -> None:
+        """Forget who is free and who was given what: every worker reports anew."""
+        self._free.clear()
+        self._orders.clear()
+        self.lost.clear()
+        self.silent.clear()
+
     def enough(self) -> bool:
         """Tell whether the current epoch has been answered by enough workers.
 

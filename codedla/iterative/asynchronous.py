@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -14,7 +15,7 @@ from codedla.engine.arguments import positive
 from codedla.engine.converse import ConversingPool, Heard, check_converses
 from codedla.engine.epochs import AsyncReport, Epochs, Wanted
 from codedla.engine.round import Operand
-from codedla.errors import PoolClosed, UsageError
+from codedla.errors import CodedlaError, PoolClosed, UsageError
 
 __all__ = ["AsyncMap", "Epoch", "Reply"]
 
@@ -155,7 +156,8 @@ class AsyncMap:
         # Vectors are vectors again on the workers, which is said once, with the function.
         self._x_ndim: int | None = None
         self._talk: Any = None
-        self._replies: list[Array | None] = [None] * pool.n_workers
+        self._newest: list[Reply | None] = [None] * pool.n_workers
+        self._interrupted = False
         self._began = 0.0
         self._closed = False
 
@@ -197,8 +199,11 @@ class AsyncMap:
         WorkerError
             The function raised.
         """
-        self._check_open()
-        operand = self._operand(np.asarray(x))
+        with self._undisturbed():
+            return self._call(np.asarray(x), nwait, timeout)
+
+    def _call(self, x: Array, nwait: Wanted | None, timeout: float | None) -> Epoch:
+        operand = self._operand(x)
         talk, epochs = self._talk, self._epochs
         end = None if timeout is None else talk.now() + positive(timeout, "timeout")
         epochs.begin(self._pool.n_workers if nwait is None else nwait)
@@ -224,7 +229,10 @@ class AsyncMap:
         for worker in epochs.overdue():
             talk.cancel(worker)
             epochs.cancelled(worker)
-        return Epoch(epochs.epoch, list(self._replies), epochs.epochs.copy(), fresh, stale)
+        newest = self._newest
+        replies = [None if reply is None else reply.value for reply in newest]
+        answered = np.array([0 if reply is None else reply.epoch for reply in newest], np.int64)
+        return Epoch(epochs.epoch, replies, answered, fresh, stale)
 
     def stream(self, x: Array, on_reply: Callable[[Reply], Array | None]) -> None:
         """Let every reply make a new iterate, which its worker gets at once: no epochs to wait for.
@@ -246,24 +254,27 @@ class AsyncMap:
         WorkerError
             The function raised.
         """
-        self._check_open()
-        operand = self._operand(np.asarray(x))
         epochs = self._epochs
         late, epochs.late = epochs.late, "offer"
         try:
-            epochs.begin(0)
-            while True:
-                self._hand_out(operand)
-                reply = self._take(self._talk.wait())
-                if reply is None:
-                    continue
-                newest = on_reply(reply)
-                if newest is None:
-                    return
-                operand = self._operand(np.asarray(newest))
-                epochs.begin(0)
+            with self._undisturbed():
+                self._stream(np.asarray(x), on_reply)
         finally:
             epochs.late = late
+
+    def _stream(self, x: Array, on_reply: Callable[[Reply], Array | None]) -> None:
+        operand = self._operand(x)
+        self._epochs.begin(0)
+        while True:
+            self._hand_out(operand)
+            reply = self._take(self._talk.wait())
+            if reply is None:
+                continue
+            newest = on_reply(reply)
+            if newest is None:
+                return
+            operand = self._operand(np.asarray(newest))
+            self._epochs.begin(0)
 
     @property
     def away(self) -> frozenset[int]:
@@ -291,9 +302,24 @@ class AsyncMap:
             self._talk.close()
         self._pool.drop([operand.key for group in self._resident for operand in group])
 
-    def _check_open(self) -> None:
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """Note when something breaks in, Ctrl-C above all, and set things right the next time.
+
+        It may do so after something was heard or ordered, and before that was noted.
+        """
         if self._closed:
             raise PoolClosed("this asynchronous map is closed; use it inside its with block")
+        if self._interrupted and self._talk is not None:
+            self._talk.restart()
+            self._epochs.forget()
+        self._interrupted = True
+        try:
+            yield
+        except CodedlaError:
+            self._interrupted = False
+            raise
+        self._interrupted = False
 
     def _operand(self, x: Array) -> Operand:
         ndim = _ndim(x, "x")
@@ -319,8 +345,9 @@ class AsyncMap:
             return None
         vector = self._x_ndim == 1 and heard.reply.shape[0] == 1
         value = heard.reply[0] if vector else heard.reply
-        self._replies[heard.worker] = value
-        return Reply(heard.worker, epoch, self._epochs.epoch - epoch, value)
+        reply = Reply(heard.worker, epoch, self._epochs.epoch - epoch, value)
+        self._newest[heard.worker] = reply
+        return reply
 
 
 class _Restored:

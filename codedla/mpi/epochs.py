@@ -102,13 +102,7 @@ class MPITalk:
         # Orders of this talk that are wanted, by their ids on the wire.
         self._wanted: dict[int, tuple[Link, Sequence[Operand]]] = {}
         self._silent: set[int] = set()
-        for link in self._links:
-            if link.gone is not None:
-                self._say("lost", link, reason=link.gone)
-                continue
-            if link.frozen:
-                self._fall_silent(link, frozen_for())
-            self._free(link)
+        self._introduce()
 
     def __enter__(self) -> Self:
         return self
@@ -184,6 +178,19 @@ class MPITalk:
                     backoff.wait(moving=self._lines.moving)
             return self._heard.popleft()
 
+    def restart(self) -> None:
+        """Begin again; see :meth:`codedla.engine.converse.Talk.restart`."""
+        with self._turn():
+            self._check_open()
+            self._wanted.clear()
+            self._heard.clear()
+            self._silent.clear()
+            self._error = None
+            for link in self._links:
+                link.overdue = False
+                self._lines.cancel(link)
+            self._introduce()
+
     def close(self) -> None:
         """End the talk without waiting for anybody; idempotent."""
         with self._turn():
@@ -252,6 +259,16 @@ class MPITalk:
             self._say("back", link)
 
     # -- inside --------------------------------------------------------------------------------
+
+    def _introduce(self) -> None:
+        """Say of every worker how things are with it."""
+        for link in self._links:
+            if link.gone is not None:
+                self._say("lost", link, reason=link.gone)
+                continue
+            if link.frozen:
+                self._fall_silent(link, frozen_for())
+            self._free(link)
 
     def _say(
         self,

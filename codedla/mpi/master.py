@@ -155,28 +155,37 @@ class Master:
 
     def converse(self, function: Callable[..., Any]) -> MPITalk:
         """Begin a talk; see :class:`codedla.engine.converse.ConversingPool`."""
-        with self._consistent():
-            if self._closed:
-                raise PoolClosed("this pool is closed; use it inside its with block")
-            if self._session is not None:
-                raise UsageError(
-                    "a pool runs one product at a time; got an asynchronous iteration from inside "
-                    "progress=; start it when the product is done"
-                )
-            self._check_silent()
-            for link in self.links:
-                self.lines.cancel(link)
-            self._talk = MPITalk(
-                self.lines,
-                function,
-                new_key=self._new_round,
-                function_key=self.new_key(),
-                turn=self._consistent,
-                deadline=self.deadline,
-                over=self._talk_over,
+        talk: MPITalk | None = None
+        try:
+            with self._consistent():
+                talk = self._begin_talk(function)
+        except BaseException:
+            if talk is not None:  # a signal handler has raised: nobody will know of this talk
+                talk.close()
+            raise
+        return talk
+
+    def _begin_talk(self, function: Callable[..., Any]) -> MPITalk:
+        if self._closed:
+            raise PoolClosed("this pool is closed; use it inside its with block")
+        if self._session is not None:
+            raise UsageError(
+                "a pool runs one product at a time; got an asynchronous iteration from inside "
+                "progress=; start it when the product is done"
             )
-            self.lines.listener = self._talk
-            return self._talk
+        self._check_silent()
+        for link in self.links:
+            self.lines.cancel(link)
+        talk = self._talk = self.lines.listener = MPITalk(
+            self.lines,
+            function,
+            new_key=self._new_round,
+            function_key=self.new_key(),
+            turn=self._consistent,
+            deadline=self.deadline,
+            over=self._talk_over,
+        )
+        return talk
 
     def new_key(self) -> int:
         """Return an unused positive id for a resident operand."""

@@ -185,6 +185,18 @@ class LocalTalk:
             self._happen(kind, worker, number)
         return self._heard.popleft()
 
+    def restart(self) -> None:
+        """Begin again; see :meth:`codedla.engine.converse.Talk.restart`."""
+        self._check_open()
+        self._orders.clear()
+        self._heard.clear()
+        self._silent.clear()
+        for worker in range(self.n_workers):
+            if worker in self._gone:
+                self._say("lost", worker, reason="injected fault")
+            else:
+                self._say("free", worker)
+
     def close(self) -> None:
         """End the talk; idempotent."""
         if not self._closed:

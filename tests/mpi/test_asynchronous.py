@@ -74,6 +74,13 @@ def test_what_a_task_raises_comes_out(job):
     assert result["after"]
 
 
+def test_interruptions_at_any_moment_lose_nothing(job):
+    result = job("asynchronous.py", 5, "interrupted").data["result"]
+    assert result["times"] == 60
+    assert result["wrong"] == 0
+    assert result["after"]
+
+
 def test_large_iterates_arrive_whole(job):
     assert job("asynchronous.py", 5, "large").data["result"]["worst"] == 0.0
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
+import sys
 
 import numpy as np
 import pytest
 
 import codedla
 from codedla import AsyncMap
+from codedla.engine import epochs
 from codedla.engine.round import Operand
 from codedla.engine.stragglers import Delays, parse_fault
+from codedla.iterative import asynchronous
+from codedla.pools import talking
+
+FILES = {module.__file__ for module in (asynchronous, epochs, talking)}
 
 
 def one(value=1.0):
@@ -170,6 +176,54 @@ def test_a_worker_whose_task_raised_goes_on_with_the_next_iterate(pool):
         epoch = roots(np.array([9.0]))
     assert sorted(epoch.fresh) == [0, 1, 2, 3]
     assert [reply.tolist() for reply in epoch.replies] == [[0.0], [3.0], [6.0], [9.0]]
+
+
+def interrupted_after(lines, call):
+    """Call, and raise KeyboardInterrupt after so many lines; return whether that came to pass."""
+    left = lines
+
+    def trace(frame, event, arg):
+        nonlocal left
+        if frame.f_code.co_filename not in FILES:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.parametrize("late", ["offer", "cancel"])
+def test_an_interruption_anywhere_leaves_a_map_that_goes_on(late):
+    def twice(share, x):
+        return share * x
+
+    shares = [np.full(1, float(w)) for w in range(3)]
+    lines = happened = 0
+    while lines == happened:
+        lines += 1
+        with (
+            codedla.SimulatedPool(3, delays=Delays("exp", (0.5,)), seed=lines) as pool,
+            codedla.AsyncMap(twice, shares, pool=pool, late=late) as products,
+        ):
+            products(np.ones(1), 1)
+            happened += interrupted_after(lines, lambda m=products: m(np.full(1, 2.0), 2))
+            for x in (3.0, 4.0):
+                epoch = products(np.full(1, x))
+                assert sorted(epoch.fresh) == [0, 1, 2]
+                assert [reply.item() for reply in epoch.replies] == [0.0, x, 2 * x]
+                assert epoch.epochs.tolist() == [epoch.number] * 3
+    assert happened > 100
 
 
 def test_an_injected_exception_comes_out():

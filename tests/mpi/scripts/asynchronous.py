@@ -142,6 +142,25 @@ def raising(pool):
     result["after"] = bool(np.allclose(codedla.matvec(np.eye(8), np.ones(8), pool=pool), 1))
 
 
+def interrupted(pool):
+    """Ctrl-C comes again and again, at any moment; the map goes on as if nothing had been."""
+    shares = [np.full(3, float(w)) for w in range(pool.n_workers)]
+    result["times"] = result["wrong"] = 0
+    with AsyncMap(lambda share, x: share * x, shares, pool=pool) as asynchronous:
+        asynchronous(np.ones(3))
+        for number in range(60):
+            signal.setitimer(signal.ITIMER_REAL, 0.002 + 0.0003 * number)
+            try:
+                while True:
+                    asynchronous(RNG.standard_normal(3), number % pool.n_workers)
+            except KeyboardInterrupt:
+                result["times"] += 1
+            epoch = asynchronous(np.full(3, float(number)))
+            for worker, reply in enumerate(epoch.replies):
+                result["wrong"] += not np.array_equal(reply, np.full(3, float(worker * number)))
+    result["after"] = bool(np.allclose(codedla.matvec(np.eye(8), np.ones(8), pool=pool), 1))
+
+
 def large(pool):
     """Iterates and replies that travel as messages of their own arrive whole, every time."""
     shares = [np.full(2, float(w)) for w in range(pool.n_workers)]
@@ -183,7 +202,8 @@ def refuses(call):
     return False
 
 
-scenarios = (delayed, killed, frozen, leave, cancelled, raising, large, usage)
+scenarios = (delayed, killed, frozen, leave, cancelled, raising, interrupted, large, usage)
+signal.signal(signal.SIGALRM, signal.default_int_handler)
 with codedla.MPIPool(MPI.COMM_WORLD, faults=faults(specs)) as pool:
     if pool is not None:
         {function.__name__: function for function in scenarios}[scenario](pool)
