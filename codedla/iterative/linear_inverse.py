@@ -41,6 +41,7 @@ from codedla.engine.report import Report
 from codedla.engine.round import Operand, Pool, Round
 from codedla.errors import PoolClosed, UsageError
 from codedla.iterative.inverse_codes import decoding_weights, orthonormal_rows
+from codedla.linalg.forgotten import hold
 from codedla.linalg.operands import as_array, as_operand
 from codedla.linalg.reporting import complete_report, new_report, tell_losses
 
@@ -171,6 +172,7 @@ class LinearInverse:
         self._matrix = checked.matrix.astype(dtype)
         self._bytes = sum(array.nbytes for array in checked.arrays)
         self._pool, self._key = pool, pool.new_key()
+        self._settle = hold(self, pool, [self._key])
         self._sent = self._closed = False
 
     def solve(
@@ -243,6 +245,7 @@ class LinearInverse:
         """Free the workers' memory; idempotent."""
         if not self._closed:
             self._closed = True
+            self._settle()
             self._pool.drop([self._key])
 
     def __enter__(self) -> LinearInverse:

@@ -50,6 +50,7 @@ from codedla.engine.plan import Plan, compute_dtype
 from codedla.engine.report import Report
 from codedla.engine.round import Operand, Pool, Round
 from codedla.errors import PoolClosed, UsageError
+from codedla.linalg.forgotten import hold
 from codedla.linalg.operands import as_operand
 from codedla.linalg.reporting import complete_report, new_report, tell_losses
 
@@ -271,6 +272,7 @@ class SubstituteMatrix:
             checked.matrix, Split(self.shape[0], count), Split(self.shape[1], 1), self.dtype
         )
         self._keys = [pool.new_key() for _ in range(workers)]
+        self._settle = hold(self, pool, self._keys)
         self._closed = False
         self._seen: set[int] = set()
         self.last_report: Report | None = None
@@ -349,6 +351,7 @@ class SubstituteMatrix:
         """Free the workers' shares; idempotent."""
         if not self._closed:
             self._closed = True
+            self._settle()
             self._pool.drop(self._keys)
 
     def __enter__(self) -> SubstituteMatrix:

@@ -19,6 +19,7 @@ from codedla.engine.report import Report
 from codedla.engine.round import Pool, Progress
 from codedla.errors import PoolClosed, UsageError
 from codedla.linalg.exact import runner
+from codedla.linalg.forgotten import hold
 from codedla.linalg.from_files import check_encode, mapped, recipe_encoder
 from codedla.linalg.operands import Checked, as_array, as_operand, combinable, plan_product
 from codedla.linalg.product import Product, run_product
@@ -224,6 +225,7 @@ class CodedMatrix:
         self._a, self._pool, self._check = a, pool, check
         # A key of its own for every share: after a loss another worker may hold it.
         self._keys = [pool.new_key() for _ in range(plan.code.n_shares)]
+        self._settle = hold(self, pool, self._keys)
         self._encoder: Encoder
         if encode == "workers":
             self._encoder = recipe_encoder(a, "A", plan, *_cuts(plan))
@@ -315,6 +317,7 @@ class CodedMatrix:
         """Free the workers' shares; idempotent."""
         if not self._closed:
             self._closed = True
+            self._settle()
             self._pool.drop(self._keys)
 
     def __enter__(self) -> CodedMatrix:
