@@ -20,7 +20,7 @@ def survive(job):
         pytest.skip("this MPI ends the job when a rank is gone")
 
     def run(scenario):
-        ended = job("asynchronous.py", 5, scenario, begins=True)
+        ended = job("asynchronous.py", 5, scenario)
         assert not ended.job.hung, ended
         return ended.data["result"]
 

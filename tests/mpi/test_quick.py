@@ -42,7 +42,7 @@ def test_a_worker_freezes_wakes_up_and_is_killed(job):
     launcher = launch.find_launcher()
     if launcher is None or not launcher.ulfm:
         pytest.skip("this MPI ends the job when a rank is gone")
-    ended = job("quick.py", 5, "trouble", begins=True)
+    ended = job("quick.py", 5, "trouble")
     result = ended.data["result"]
     assert result["worst"] < 100
     assert result["frozen"]
