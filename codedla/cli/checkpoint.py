@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -15,10 +16,23 @@ from numpy.typing import NDArray
 from codedla.errors import UsageError
 from codedla.writing import write_bytes
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "check_resume"]
 
 _FORMAT = "codedla.checkpoint/1"
 _DAMAGED = (ValueError, KeyError, OSError, EOFError, TypeError, zipfile.BadZipFile)
+
+
+def check_resume(args: argparse.Namespace) -> None:
+    """Check ``--checkpoint`` and ``--resume`` before what is to be resumed is known.
+
+    Raises
+    ------
+    UsageError
+    """
+    if args.checkpoint is not None:
+        Checkpoint(Path(args.checkpoint), {}).check(resume=args.resume, force=args.force)
+    elif args.resume:
+        raise UsageError("--resume goes on from a file; got none; name it with --checkpoint")
 
 
 class Checkpoint:

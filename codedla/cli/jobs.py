@@ -22,7 +22,7 @@ from codedla.mpi.launch import JobResult, run_job, scratch_folder, thread_enviro
 if TYPE_CHECKING:
     from codedla.engine.stragglers import Fault
 
-__all__ = ["count_ranks", "enter_mpi", "faults_of", "start_job"]
+__all__ = ["count_ranks", "enter_mpi", "faults_of", "serve", "start_job"]
 
 #: Seconds that a job may take beyond --timeout, which bounds the work itself, before it is ended
 #: from outside: for starting, reading and writing.
@@ -186,3 +186,12 @@ def enter_mpi(
         return 0
 
     return int(run(master, faults=tuple(faults), threads=args.threads, deadline=args.deadline))
+
+
+def serve(args: argparse.Namespace) -> int:
+    """Take part as a worker rank; nothing else is read or checked here."""
+    try:
+        faults = faults_of(args, None)
+    except UsageError:
+        faults = []  # the master says so, and orders nothing
+    return enter_mpi(args, faults)

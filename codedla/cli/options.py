@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 __all__ = [
+    "add_checkpoint_options",
     "add_code_options",
     "add_job_options",
     "add_json",
@@ -20,10 +21,12 @@ __all__ = [
     "add_threads",
     "code_arguments",
     "count",
+    "fraction",
     "parse_blocks",
     "parse_dtype",
     "parse_shape",
     "positive_number",
+    "whole_number",
 ]
 
 
@@ -60,7 +63,7 @@ def add_code_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--tolerate",
-        type=_whole_number,
+        type=whole_number,
         metavar="S",
         help="workers that may be slow or lost (default: 0 with 1 or 2 workers, 1 with 3 to 5, "
         "else 2; with --blocks, as many as fit)",
@@ -83,6 +86,38 @@ def add_code_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="give the shares of late workers to idle ones, too, where more are late than the code "
         "tolerates (the code 'speculative' always does)",
+    )
+
+
+def add_checkpoint_options(
+    group: argparse._ActionsContainer, what: str, removed: str, otherwise: str
+) -> None:
+    """Add ``--checkpoint``, ``--checkpoint-every`` and ``--resume``.
+
+    Parameters
+    ----------
+    group : argument group
+    what : str
+        What is saved.
+    removed, otherwise : str
+        When the file is removed; where to begin when there is none.
+    """
+    group.add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        help=f"save {what} there from time to time; removed when {removed}",
+    )
+    group.add_argument(
+        "--checkpoint-every",
+        type=positive_number,
+        default=30.0,
+        metavar="SECONDS",
+        help="how often (default 30)",
+    )
+    group.add_argument(
+        "--resume",
+        action="store_true",
+        help=f"begin with {what} in --checkpoint; {otherwise} when there is none",
     )
 
 
@@ -219,7 +254,7 @@ def _add_faults(run: argparse._ArgumentGroup) -> None:
         help="make a fault on purpose; may be repeated (see below)",
     )
     run.add_argument(
-        "--seed", type=_whole_number, metavar="N", help="seed of the random faults of --inject"
+        "--seed", type=whole_number, metavar="N", help="seed of the random faults of --inject"
     )
 
 
@@ -287,7 +322,8 @@ def parse_dtype(name: str) -> np.dtype:
         ) from None
 
 
-def _whole_number(text: str) -> int:
+def whole_number(text: str) -> int:
+    """Read a whole number from 0 upwards."""
     number = int(text)
     if number < 0:
         raise argparse.ArgumentTypeError(f"must be 0 or more, got {text!r}")
@@ -314,8 +350,17 @@ def positive_number(text: str) -> float:
     return number
 
 
+def fraction(text: str) -> float:
+    """Read a number from 0 up to, not including, 1."""
+    number = float(text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(f"must be from 0 up to, not including, 1, got {text!r}")
+    return number
+
+
 # argparse puts these names into its own messages: "invalid whole number value: 'x'".
-_whole_number.__name__ = "whole number"
+whole_number.__name__ = "whole number"
 count.__name__ = "whole number"
 _threads.__name__ = "whole number"
 positive_number.__name__ = "number"
+fraction.__name__ = "number"

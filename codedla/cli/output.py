@@ -12,7 +12,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from codedla.cli.files import H5_SPEC, import_h5py, npy_layout
 from codedla.errors import UsageError
 
-__all__ = ["Output", "check_text"]
+__all__ = ["Output", "check_distinct", "check_text"]
 
 
 class Output:
@@ -314,3 +314,15 @@ def check_text(path: Path, *, force: bool) -> None:
         raise UsageError(
             f"an output must not exist yet; got {path}; give --force to replace it, or another name"
         )
+
+
+def check_distinct(what: str, names: Sequence[str | None]) -> None:
+    """Make sure that no file has two uses; None: not given.
+
+    Raises
+    ------
+    UsageError
+    """
+    given = [name for name in names if name is not None]
+    if len({os.path.realpath(name) for name in given}) < len(given):
+        raise UsageError(f"{what} are different files; got {', '.join(given)}; choose other names")

@@ -6,10 +6,12 @@ import argparse
 
 from codedla.cli.matmul import FAULTS
 from codedla.cli.options import (
+    add_checkpoint_options,
     add_code_options,
     add_job_options,
     add_json,
     count,
+    fraction,
     positive_number,
 )
 
@@ -32,14 +34,6 @@ examples:
   codedla pagerank edges.txt -o r.csv --ranks 9 --checkpoint r.ckpt --resume
 
 {FAULTS}"""
-
-
-def fraction(text: str) -> float:
-    """Read a number from 0 up to, not including, 1."""
-    number = float(text)
-    if not 0 <= number < 1:
-        raise argparse.ArgumentTypeError(f"must be from 0 up to, not including, 1, got {text!r}")
-    return number
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,23 +101,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a drill: drop this fraction of the replies, other than with exact decoding",
     )
     group = parser.add_argument_group("going on")
-    group.add_argument(
-        "--checkpoint",
-        metavar="FILE",
-        help="save the iterate there from time to time; removed when the ranks have settled",
-    )
-    group.add_argument(
-        "--checkpoint-every",
-        type=positive_number,
-        default=30.0,
-        metavar="SECONDS",
-        help="how often (default 30)",
-    )
-    group.add_argument(
-        "--resume",
-        action="store_true",
-        help="begin with the iterate in --checkpoint; from the beginning when there is none",
-    )
+    add_checkpoint_options(group, "the iterate", "the ranks have settled", "from the beginning")
     add_code_options(parser)
     add_job_options(parser, encode=False)
     add_json(parser, "the report")
@@ -138,11 +116,6 @@ def run(args: argparse.Namespace) -> int:
 
 def serve(args: argparse.Namespace) -> int:
     """Take part as a worker rank."""
-    from codedla.cli.jobs import enter_mpi, faults_of
-    from codedla.errors import UsageError
+    from codedla.cli import jobs
 
-    try:
-        faults = faults_of(args, None)
-    except UsageError:
-        faults = []  # the master says so, and orders nothing
-    return enter_mpi(args, faults)
+    return jobs.serve(args)

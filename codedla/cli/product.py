@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codedla.cli.files import Operand, inspect
-from codedla.cli.jobs import count_ranks, enter_mpi, faults_of, start_job
+from codedla.cli.jobs import count_ranks, enter_mpi, faults_of, serve, start_job
 from codedla.cli.journal import Entry, Panel, remaining, tile
 from codedla.cli.layout import Layout, Stored, lay_out
 from codedla.cli.messages import fail, say
@@ -95,13 +95,7 @@ def run_product(args: argparse.Namespace, operation: str) -> int:
 
 def serve_product(args: argparse.Namespace) -> int:
     """Take part in a product as a worker rank; nothing is read or checked here."""
-    if args.dry_run:
-        return 0
-    try:
-        faults = faults_of(args, None)
-    except UsageError:
-        faults = []  # the master says so, and orders nothing
-    return enter_mpi(args, faults)
+    return 0 if args.dry_run else serve(args)
 
 
 def print_plan(plan: Plan, layout: Layout | None, *, as_json: bool) -> None:

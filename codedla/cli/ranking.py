@@ -7,7 +7,6 @@ import csv
 import hashlib
 import io
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable
@@ -17,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from codedla.cli.checkpoint import Checkpoint
+from codedla.cli.checkpoint import Checkpoint, check_resume
 from codedla.cli.graphs import check_graph, load_graph
 from codedla.cli.jobs import count_ranks, enter_mpi, faults_of, start_job
 from codedla.cli.messages import fail, say
 from codedla.cli.options import code_arguments
-from codedla.cli.output import check_text
+from codedla.cli.output import check_distinct, check_text
 from codedla.errors import CodedlaError, CodedlaWarning, NotDecodable, UsageError
 from codedla.iterative.graphs import Graph
 from codedla.iterative.pagerank import PageRank, State, pagerank, preference
@@ -75,17 +74,9 @@ def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> _Task:
     check_text(output, force=args.force)
     if args.report is not None:
         check_text(Path(args.report), force=args.force)
-    if args.checkpoint is not None:
-        Checkpoint(Path(args.checkpoint), {}).check(resume=args.resume, force=args.force)
-    elif args.resume:
-        raise UsageError("--resume goes on from a file; got none; name it with --checkpoint")
+    check_resume(args)
     named = [args.graph, args.output, args.report, args.checkpoint]
-    places = [os.path.realpath(name) for name in named if name is not None]
-    if len(set(places)) < len(places):
-        raise UsageError(
-            "the graph, the ranks, the report and the checkpoint are different files; got "
-            f"{', '.join(name for name in named if name)}; choose other names"
-        )
+    check_distinct("the graph, the ranks, the report and the checkpoint", named)
     task = _Task(faults_of(args, n_ranks), _options(args), _ids(args.personalize))
     if world is not None:
         task.graph = load_graph(args.graph)

@@ -6,6 +6,7 @@ import argparse
 
 from codedla.cli.matmul import FAULTS
 from codedla.cli.options import (
+    add_checkpoint_options,
     add_code_options,
     add_job_options,
     add_json,
@@ -85,23 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where lsqr and lsmr take A^H y from: a second set of shares on the workers, or the "
         "same one, with a code that serves both ways (default: separate)",
     )
-    group.add_argument(
-        "--checkpoint",
-        metavar="FILE",
-        help="save the iterate there from time to time; removed when x has been reached",
-    )
-    group.add_argument(
-        "--checkpoint-every",
-        type=positive_number,
-        default=30.0,
-        metavar="SECONDS",
-        help="how often (default 30)",
-    )
-    group.add_argument(
-        "--resume",
-        action="store_true",
-        help="begin with the iterate in --checkpoint; from zero when there is none",
-    )
+    add_checkpoint_options(group, "the iterate", "x has been reached", "from zero")
     add_code_options(parser)
     add_job_options(parser)
     add_json(parser, "the report")
@@ -116,11 +101,6 @@ def run(args: argparse.Namespace) -> int:
 
 def serve(args: argparse.Namespace) -> int:
     """Take part as a worker rank."""
-    from codedla.cli.jobs import enter_mpi, faults_of
-    from codedla.errors import UsageError
+    from codedla.cli import jobs
 
-    try:
-        faults = faults_of(args, None)
-    except UsageError:
-        faults = []  # the master says so, and orders nothing
-    return enter_mpi(args, faults)
+    return jobs.serve(args)

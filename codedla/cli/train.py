@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 
 from codedla.cli.matmul import FAULTS
-from codedla.cli.options import add_job_options, add_json, count, positive_number
+from codedla.cli.options import (
+    add_checkpoint_options,
+    add_job_options,
+    add_json,
+    count,
+    fraction,
+    positive_number,
+    whole_number,
+)
 
 NAME = "train"
 HELP = "train a classifier on labelled data, on MPI ranks that may be slow or lost"
@@ -56,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--validation",
-        type=_fraction,
+        type=fraction,
         default=0.1,
         metavar="P",
         help="fraction of the rows kept back to measure the accuracy (default 0.1)",
@@ -75,23 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--learning-rate", type=positive_number, default=0.05, metavar="R", help="(default 0.05)"
     )
-    group.add_argument(
-        "--checkpoint",
-        metavar="FILE",
-        help="save the state there from time to time; removed when the model is written",
-    )
-    group.add_argument(
-        "--checkpoint-every",
-        type=positive_number,
-        default=30.0,
-        metavar="SECONDS",
-        help="how often (default 30)",
-    )
-    group.add_argument(
-        "--resume",
-        action="store_true",
-        help="go on from --checkpoint; from the beginning when there is none",
-    )
+    add_checkpoint_options(group, "the state", "the model is written", "from the beginning")
     group = parser.add_argument_group("the code")
     group.add_argument(
         "--scheme",
@@ -102,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--stragglers",
-        type=_count_from_0,
+        type=whole_number,
         metavar="S",
         help="workers that no round waits for (default 1 where the scheme has any)",
     )
@@ -123,24 +115,8 @@ def _sizes(text: str) -> tuple[int, ...]:
     return tuple(count(word) for word in text.split(","))
 
 
-def _fraction(text: str) -> float:
-    number = float(text)
-    if not 0 <= number < 1:
-        raise argparse.ArgumentTypeError(f"must be from 0 up to, not including, 1, got {text!r}")
-    return number
-
-
-def _count_from_0(text: str) -> int:
-    number = int(text)
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"must be 0 or more, got {text!r}")
-    return number
-
-
-# argparse puts these names into its own messages.
+# argparse puts this name into its own messages.
 _sizes.__name__ = "list of whole numbers"
-_fraction.__name__ = "number"
-_count_from_0.__name__ = "whole number"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -152,11 +128,6 @@ def run(args: argparse.Namespace) -> int:
 
 def serve(args: argparse.Namespace) -> int:
     """Take part as a worker rank."""
-    from codedla.cli.jobs import enter_mpi, faults_of
-    from codedla.errors import UsageError
+    from codedla.cli import jobs
 
-    try:
-        faults = faults_of(args, None)
-    except UsageError:
-        faults = []  # the master says so, and orders nothing
-    return enter_mpi(args, faults)
+    return jobs.serve(args)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.cli.checkpoint import Checkpoint
+from codedla.cli.checkpoint import Checkpoint, check_resume
 from codedla.cli.datasets import Labelled, check_data, load_data
 from codedla.cli.jobs import count_ranks, enter_mpi, faults_of, start_job
 from codedla.cli.messages import fail, say
-from codedla.cli.output import check_text
+from codedla.cli.output import check_distinct, check_text
 from codedla.errors import CodedlaError, NotDecodable, UsageError
 from codedla.iterative.descent import Descent, ScaledNet
 from codedla.iterative.gradient import CodedGradient, gradient_code
@@ -96,17 +95,9 @@ def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> _Task:
     check_text(Path(args.output), force=args.force)
     if args.report is not None:
         check_text(Path(args.report), force=args.force)
-    if args.checkpoint is not None:
-        Checkpoint(Path(args.checkpoint), {}).check(resume=args.resume, force=args.force)
-    elif args.resume:
-        raise UsageError("--resume goes on from a file; got none; name it with --checkpoint")
+    check_resume(args)
     named = [args.data, args.labels, args.output, args.report, args.checkpoint]
-    places = [os.path.realpath(name) for name in named if name is not None]
-    if len(set(places)) < len(places):
-        raise UsageError(
-            "the data, the model, the report and the checkpoint are different files; got "
-            f"{', '.join(name for name in named if name)}; choose other names"
-        )
+    check_distinct("the data, the model, the report and the checkpoint", named)
     return _Task(faults_of(args, n_ranks))
 
 
