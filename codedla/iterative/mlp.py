@@ -25,6 +25,9 @@ __all__ = ["MLP"]
 
 Array = NDArray[Any]
 
+_NARROW = 32
+"""Columns up to which a product is better computed as that of the transposes."""
+
 
 class MLP:
     """The network's shape; its parameters are one vector, which is handed in.
@@ -94,7 +97,7 @@ class MLP:
         layers = self.layers(theta)
         for place, (weights, bias) in enumerate(layers):
             activations.append(current)
-            current = current @ weights
+            current = _product(current, weights)
             current += bias
             if place < len(layers) - 1:
                 np.maximum(current, 0, out=current)
@@ -150,10 +153,19 @@ class MLP:
         loss, factors = self.backward_factors(theta, X, y)
         gradient = np.empty_like(theta)
         for (weights, bias), (given, delta) in zip(self.layers(gradient), factors, strict=True):
-            np.matmul(given.T, delta, out=weights)
+            if delta.shape[1] <= _NARROW:
+                weights[...] = (delta.T @ given).T
+            else:
+                np.matmul(given.T, delta, out=weights)
             delta.sum(axis=0, out=bias)
         return loss, gradient
 
     def predict(self, theta: Array, X: Array) -> NDArray[np.int64]:
         """Return the likeliest class of every row, (rows,)."""
         return np.argmax(self.forward(theta, X)[1], axis=1)
+
+
+def _product(a: Array, b: Array) -> Array:
+    """Return ``a @ b``, of a narrow ``b`` by its transpose: BLAS is up to twice as fast so."""
+    found: Array = (b.T @ a.T).T if b.shape[1] <= _NARROW else a @ b
+    return found

@@ -7,7 +7,7 @@ from codedla.errors import UsageError
 from codedla.iterative.mlp import MLP
 
 
-@pytest.mark.parametrize("sizes", [(5, 3), (5, 7, 3), (4, 6, 5, 2)])
+@pytest.mark.parametrize("sizes", [(5, 3), (5, 7, 3), (4, 6, 5, 2), (5, 40, 3), (6, 33)])
 def test_gradients_agree_with_differences(sizes):
     rng = np.random.default_rng(17)
     net = MLP(sizes)
