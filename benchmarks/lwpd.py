@@ -19,7 +19,7 @@ Test accuracy is computed when the clock has stopped. *To target* is the time un
 blocks). A worker of LWPD or MDS goes forward and back over the whole batch, and saves only the last
 product of each layer and the reply; one of gradient coding does three eighths of the batch.
 
-    python benchmarks/lwpd.py [--data FOLDER] [--seconds 4 16] [--delay 0.1] [--methods NAME ...]
+    python benchmarks/lwpd.py [--data FOLDER] [--seconds 6 16] [--delay 0.1] [--methods NAME ...]
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from _lwpd.methods import METHODS, Course, Task
 from codedla.iterative.mlp import MLP
 
 NETWORKS: dict[str, dict[str, Any]] = {
-    "softmax": {"sizes": (784, 10), "target": 0.91, "rate": 0.3, "batch": 256},
+    "softmax": {"sizes": (784, 10), "target": 0.91, "rate": 0.5, "batch": 256},
     "deep": {"sizes": (784, 200, 100, 10), "target": 0.96, "rate": 0.2, "batch": 128},
 }
 LATE, KILLED = "quarter late", "one killed"
@@ -198,7 +198,7 @@ def parse() -> argparse.Namespace:
         "--seconds",
         nargs=2,
         type=float,
-        default=[4.0, 16.0],
+        default=[6.0, 16.0],
         metavar=("SOFTMAX", "DEEP"),
         help="how long each method trains",
     )

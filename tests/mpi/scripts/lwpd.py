@@ -14,6 +14,9 @@ from codedla.iterative.lwpd_blocks import batch_rows
 from codedla.iterative.mlp import MLP
 
 update, network, event, *specs = WORDS
+if network == "module":
+    # It may take so long that ranks are taken for silent ones, and steps are made without them.
+    import torch
 RANK = MPI.COMM_WORLD.Get_rank()
 (FOLDER / f"pid{RANK}").write_text(str(os.getpid()))
 SIZES, RATE, BATCH = (6, 7, 4), 0.3, 60
@@ -29,8 +32,6 @@ def data():
 
 
 def module():
-    import torch
-
     torch.manual_seed(4)
     return torch.nn.Sequential(torch.nn.Linear(6, 7), torch.nn.ReLU(), torch.nn.Linear(7, 4))
 
