@@ -195,7 +195,7 @@ class CodedGradient:
         if self._robust is None:
             decoder = DenseDecoder(self.code, output, output.dtype)
         else:
-            sizes = np.diff(self._cuts).tolist()
+            sizes = self._sizes(k, count).tolist()
             decoder = RobustDecoder(self.code, output, self._robust, sizes)
         collector = Collector(
             self.code, eps=_EPS, tolerance=_TOLERANCE, workers=range(self._pool.n_workers)
@@ -234,8 +234,7 @@ class CodedGradient:
     def rows(self, batch: tuple[int, int] | None = None) -> int:
         """Return how many rows of data there are in a batch; in all without one."""
         k, count = _checked_batch(batch)
-        sizes = np.diff(self._cuts)
-        return int((sizes * (k + 1) // count - sizes * k // count).sum())
+        return int(self._sizes(k, count).sum())
 
     def close(self) -> None:
         """Free the workers' data; idempotent."""
@@ -249,6 +248,11 @@ class CodedGradient:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def _sizes(self, k: int, count: int) -> NDArray[np.int64]:
+        """Return the rows that the ``k``-th of ``count`` batches has of every part."""
+        sizes = np.diff(self._cuts)
+        return sizes * (k + 1) // count - sizes * k // count
 
     def _point(self, theta: ArrayLike) -> NDArray[np.float64]:
         """Return the parameters as float64, if they are what they should be."""
@@ -332,7 +336,13 @@ def _checked_batch(batch: Any) -> tuple[int, int]:
     """Return which batch, of how many."""
     if batch is None:
         return 0, 1
-    k, count = (whole_number(number, "a batch's numbers", least=0) for number in batch)
+    try:
+        k, count = batch
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"a batch is a pair of whole numbers; got {batch!r}; give (k, count)"
+        ) from None
+    k, count = (whole_number(number, "a batch's numbers", least=0) for number in (k, count))
     if k >= count:
         raise UsageError(
             f"a batch is one of several, counted from 0; got {k} of {count}; give (k, count)"
@@ -343,7 +353,13 @@ def _checked_batch(batch: Any) -> tuple[int, int]:
 def _arrays(data: Any) -> list[Any]:
     """Return the arrays of the data, which have equally many rows."""
     given = data if isinstance(data, tuple) else (data,)
-    arrays = [each if hasattr(each, "shape") else np.asarray(each) for each in given]
+    try:
+        arrays = [each if hasattr(each, "shape") else np.asarray(each) for each in given]
+    except ValueError as error:
+        raise UsageError(
+            f"data must be an array or a tuple of arrays; got a {type(data).__name__} that is "
+            f"neither ({error}); pass a tuple like (X, y)"
+        ) from None
     arrays = [np.asarray(each) if not hasattr(each, "tocsr") else each.tocsr() for each in arrays]
     rows = {each.shape[0] if each.ndim else 0 for each in arrays}
     if len(rows) != 1 or rows == {0}:

@@ -168,7 +168,7 @@ class RobustDecoder(DenseDecoder):
     robust : str
         One of :data:`ROBUST`.
     rows : sequence of int
-        Rows of data of each part.
+        Rows of data of each part, in this round.
 
     Attributes
     ----------
@@ -221,9 +221,18 @@ class RobustDecoder(DenseDecoder):
 
     def _aggregate(self, survivors: list[int], replies: Array) -> Any:
         """Aggregate means over the rows of data, which parts of any size have in common."""
-        held = np.maximum(self.part_rows[survivors], 1)[:, None]
+        held = self.part_rows[survivors]
         whole = float(self.part_rows.sum())
-        means = replies / held
+        # Who has no rows has no mean either, and must not outvote those who have.
+        means = replies[held > 0] / held[held > 0, None]
+        if not len(means):
+            # Of no rows the sum is zero, if all were to be had; else nothing is known.
+            if whole:
+                raise VerificationFailed(
+                    "no worker that has rows of data replied in time; use fewer stragglers, or "
+                    "larger batches"
+                )
+            return np.zeros(replies.shape[1])
         # Losses are of another size than gradients, and would drown them in distances.
         gradient = _AGGREGATES[self.robust](means[:, 1:], self.code.errors)
         return np.concatenate([[np.nanmedian(means[:, 0])], gradient]) * whole

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from codedla.engine.work import pack_function
+from codedla.errors import UsageError
 
 __all__ = ["Share", "combined", "make_share"]
 
@@ -139,7 +140,12 @@ def make_share(
         for _, first, end in ordered:
             target[row : row + end - first] = array[first:end]
             row += end - first
-    head = pack_function(Share(function, within, columns, shape))  # type: ignore[arg-type]
+    try:
+        head = pack_function(Share(function, within, columns, shape))  # type: ignore[arg-type]
+    except UsageError:
+        # Mostly it is the function, which the message had better name.
+        pack_function(function)
+        raise
     return head.copy(), body
 
 
@@ -191,12 +197,16 @@ def combined(theta: Array, head: Array, body: Array) -> NDArray[np.float64]:
 def _checked(result: Any, shape: tuple[int, ...]) -> tuple[float, Array]:
     try:
         loss, gradient = result
+        if gradient is None or np.iscomplexobj(gradient):
+            # NumPy would make NaN of the one, and the real part of the other.
+            raise TypeError(f"a gradient of real numbers is needed, not {gradient!r:.40}")
         gradient = np.asarray(gradient, dtype=np.float64)
-        loss = float(loss)
+        # Arrays of one number are taken, as by SciPy.
+        loss = float(np.asarray(loss, dtype=np.float64).item())
     except (TypeError, ValueError) as error:
         raise TypeError(
-            "loss_and_grad must return a number and an array, the loss and its gradient; got "
-            f"{type(result).__name__}"
+            "loss_and_grad must return a number and an array, the loss and its gradient, both "
+            f"real; got {result!r:.80}"
         ) from error
     if gradient.size != int(np.prod(shape)):
         raise TypeError(

@@ -163,6 +163,9 @@ def test_batches_add_up_and_are_the_same_on_all_workers(scheme):
         assert total == pytest.approx(cg(THETA)[0], rel=1e-10)
         with pytest.raises(UsageError, match="counted from 0"):
             cg(THETA, batch=(7, 7))
+        for wrong in (3, (0, 1, 2), "ab"):
+            with pytest.raises(UsageError, match=r"pair of whole|whole number"):
+                cg(THETA, batch=wrong)
 
 
 def test_the_function_and_the_data_are_sent_once_and_freed():
@@ -278,6 +281,38 @@ def test_baselines_bound_what_a_wrong_worker_can_do(robust):
     np.testing.assert_allclose(gradient, -x.sum(axis=0), rtol=0.05)
 
 
+@pytest.mark.parametrize("robust", ["krum", "geometric-median", "trimmed-mean"])
+def test_baselines_are_not_outvoted_by_workers_without_rows(robust):
+    def mean_of(theta, x):
+        return float(x.sum()), x.sum(axis=0)
+
+    # Two rows for eight workers; then batches of which most parts have nothing.
+    with (
+        codedla.SerialPool(8) as pool,
+        coded(pool, np.ones((2, 3)), mean_of, scheme="uncoded", robust=robust) as cg,
+    ):
+        loss, gradient = cg(np.zeros(3))
+        assert loss == pytest.approx(6.0)
+        np.testing.assert_allclose(gradient, 2.0)
+        halves = [cg(np.zeros(3), batch=(k, 2)) for k in range(2)]
+        assert [cg.rows((k, 2)) for k in range(2)] == [0, 2]
+        assert [loss for loss, _ in halves] == pytest.approx([0.0, 6.0])
+
+
+def test_robust_batches_are_weighed_by_the_rows_that_they_have():
+    x = np.ones((9, 2))
+    with (
+        codedla.SerialPool(5) as pool,
+        coded(
+            pool, x, lambda t, x: (float(len(x)), x.sum(axis=0)), scheme="uncoded", robust="krum"
+        ) as cg,
+    ):
+        for k in range(2):
+            loss, gradient = cg(np.zeros(2), batch=(k, 2))
+            assert loss == pytest.approx(cg.rows((k, 2)))
+            np.testing.assert_allclose(gradient, cg.rows((k, 2)))
+
+
 # -- refusals --------------------------------------------------------------------------------------
 
 
@@ -286,6 +321,7 @@ def test_baselines_bound_what_a_wrong_worker_can_do(robust):
     [
         ({"data": (X, Y[:-1])}, "equally many rows"),
         ({"data": ()}, "equally many rows"),
+        ({"data": [X, Y]}, "tuple of arrays"),
         ({"data": np.float64(3)}, "equally many rows"),
         ({"function": 3}, "loss_and_grad must be a function"),
         ({"scheme": "cyclc"}, "scheme must be one of"),
@@ -316,6 +352,10 @@ def test_what_cannot_be_is_refused_before_anything_is_sent(options, words):
     [
         (lambda theta, x, y: 3.0, "must return a number and an array"),
         (lambda theta, x, y: (1.0, theta[:2]), "as large as the parameters"),
+        (lambda theta, x, y: (1.0, 1j * theta), "both real"),
+        (lambda theta, x, y: (1.0, None), "both real"),
+        (lambda theta, x, y: (1j, theta), "both real"),
+        (lambda theta, x, y: (theta, theta), "both real"),
         (lambda theta, x, y: 1 / 0, "ZeroDivisionError"),
     ],
 )
@@ -328,12 +368,42 @@ def test_functions_that_do_not_keep_the_contract_are_named(function, words):
         cg(THETA)
 
 
+def test_losses_may_be_arrays_of_one_number():
+    def column(theta, x, y):
+        loss, gradient = NET.loss_and_grad(theta, x, y)
+        return np.array([[loss]]), gradient
+
+    with codedla.SerialPool(4) as pool, coded(pool, function=column) as cg:
+        assert cg(THETA)[0] == pytest.approx(LOSS)
+
+
+@pytest.mark.parametrize("scheme", ["cyclic", "uncoded"])
+def test_nan_is_handed_on_and_errors_leave_the_pool_usable(scheme):
+    def fragile(theta, x, y):
+        if theta[0] > 1:
+            raise ValueError("too far")
+        return float(theta[0]), theta
+
+    theta = np.zeros(3)
+    with (
+        codedla.SerialPool(4) as pool,
+        coded(pool, function=fragile, scheme=scheme) as cg,
+        coded(pool, scheme=scheme) as other,
+    ):
+        assert np.isnan(cg(theta + np.nan)[0])
+        for _ in range(2):
+            with pytest.raises(WorkerError, match="too far"):
+                cg(theta + 2)
+            assert cg(theta)[0] == 0
+            assert other(THETA)[0] == pytest.approx(LOSS)
+
+
 def test_functions_that_cannot_be_sent_are_refused():
     lock = threading.Lock()
     with (
         codedla.SerialPool(3) as pool,
         coded(pool, function=lambda *_: lock.locked()) as cg,
-        pytest.raises(UsageError, match="can be sent"),
+        pytest.raises(UsageError, match=r"can be sent.*got <function"),
     ):
         cg(THETA)
 
