@@ -189,7 +189,7 @@ class CodedNetwork:
         Raises
         ------
         UsageError
-            Wrong shapes, or no finite numbers.
+            Wrong shapes, or no finite numbers, in the products either.
         NotDecodable, WorkerError
             As in :func:`codedla.matmul`; the weights are those before the step.
         VerificationFailed
@@ -207,6 +207,11 @@ class CodedNetwork:
         for layer, below in zip(self._layers[:0:-1], values[-2:0:-1], strict=True):
             # The last row belongs to the constant input.
             deltas.append(layer.backward(deltas[-1], timeout)[:-1] * slope(below[:-1]))
+        if not (np.isfinite(loss) and all(np.isfinite(delta).all() for delta in deltas)):
+            raise UsageError(
+                f"a step needs a finite loss and slopes; got a loss of {loss:g} after {self.steps} "
+                f"steps with rate={self.rate:g}; use a smaller one"
+            )
         # Not before all products of this step are there: a step is taken as a whole or not at all.
         scale = -self.rate / inputs.shape[1]
         for layer, delta, below in zip(self._layers, deltas[::-1], values, strict=False):

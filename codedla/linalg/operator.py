@@ -32,7 +32,7 @@ from codedla.engine.round import Pool
 from codedla.errors import PoolClosed, UsageError
 from codedla.linalg.from_files import check_encode, mapped
 from codedla.linalg.matvec import CodedMatrix, store
-from codedla.linalg.operands import Checked, as_operand
+from codedla.linalg.operands import Checked, as_array, as_operand
 from codedla.linalg.two_way import TwoWayMatrix, store_two_way
 
 __all__ = ["CodedOperator", "Totals", "aslinearoperator", "asymmetry"]
@@ -296,7 +296,7 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]
         """Return vectors in a dtype that workers compute with; refuse them after :meth:`close`."""
         if self._closed:
             raise PoolClosed("this coded operator is closed; make it again")
-        x = np.asarray(x)
+        x = as_array(x, "x")
         return x.astype(np.float64) if x.dtype.kind in "iub" else x
 
     def _note(self, matrix: CodedMatrix, began: float) -> None:

@@ -286,3 +286,23 @@ def test_data_are_checked():
         net.close()
         with pytest.raises(codedla.PoolClosed):
             net.predict(X)
+
+
+def test_a_rate_that_is_too_large_is_said_before_the_weights_are_spoilt():
+    rng = np.random.default_rng(77)
+    X, y = rng.standard_normal((12, 3)), np.arange(12) % 2
+    words = {"layers": (3, 4, 2), "rate": 1e160}
+    with codedla.SerialPool(5) as pool, codedla.CodedNetwork(**words, pool=pool) as net:
+        with np.errstate(all="ignore"), pytest.raises(UsageError, match="use a smaller one"):
+            net.fit(X, y, epochs=20)
+        taken = net.steps
+        with np.errstate(all="ignore"), pytest.raises(UsageError, match=f"after {taken} steps"):
+            net.step(X, y)
+
+
+@pytest.mark.parametrize("timeout", [0, -1.0, np.nan, "soon"])
+def test_timeouts_are_checked(timeout):
+    with codedla.SerialPool(5) as pool, codedla.CodedNetwork((3, 2), pool=pool) as net:
+        for call in (net.predict, lambda X, **words: net.step(X, [0, 1], **words)):
+            with pytest.raises(UsageError, match="timeout must be"):
+                call(np.ones((2, 3)), timeout=timeout)

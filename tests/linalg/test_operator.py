@@ -338,6 +338,14 @@ def test_refusals(options, message):
         codedla.aslinearoperator(np.ones((20, 20)), pool=pool, **options)
 
 
+def test_masks_are_not_dropped():
+    masked = np.ma.array(np.ones(5), mask=[0, 1, 0, 0, 0])
+    with codedla.SerialPool(3) as pool, codedla.aslinearoperator(np.eye(5), pool=pool) as op:
+        for call in (op.matvec, op.rmatvec):
+            with pytest.raises(UsageError, match="x is a masked array"):
+                call(masked)
+
+
 def test_values_that_cannot_be_mixed():
     a = matrix((12, 12))
     bad = a.copy()
