@@ -67,11 +67,13 @@ def test_what_is_forgotten_is_freed_when_something_else_is_stored(make):
 class _Plain:
     """Somebody's own pool, that cannot be referred to weakly."""
 
-    __slots__ = ("drop", "n_workers", "new_key", "run", "threads")
+    __slots__ = ("_pool",)
 
     def __init__(self, pool):
-        self.n_workers, self.threads, self.run = pool.n_workers, pool.threads, pool.run
-        self.new_key, self.drop = pool.new_key, pool.drop
+        self._pool = pool
+
+    def __getattr__(self, name):
+        return getattr(self._pool, name)
 
 
 def test_a_pool_that_cannot_be_referred_to_weakly_serves_all_the_same():
