@@ -14,10 +14,11 @@ cancellation), and with one worker killed (``kill -9``) when a quarter of the ti
 * *LWPD, peel*, waits until peeling knows all blocks, and cancels the others.
 
 Test accuracy is computed when the clock has stopped. *To target* is the time until it is 91 %
-(softmax) or 96 % and stays there; data are sent within it. *Steps* are changes of the parameters,
-*whole* is the number of whole gradients that the replies amount to (a reply tells of one of k
-blocks). A worker of LWPD or MDS goes forward and back over the whole batch, and saves only the last
-product of each layer and the reply; one of gradient coding does three eighths of the batch.
+(softmax) or 96 % three times in a row; data are sent within it, and *accuracy* is that of the last
+parameters, which scatter with constant steps. *Steps* are changes of the parameters; of *immediate*
+ones, a reply each, k make a whole gradient step. A worker of LWPD or MDS goes forward and back over
+the whole batch, and saves only the last product of each layer and most of the reply; one of
+gradient coding does three eighths of the batch.
 
     python benchmarks/lwpd.py [--data FOLDER] [--seconds 6 16] [--delay 0.1] [--methods NAME ...]
 """
@@ -42,7 +43,7 @@ from _lwpd.methods import METHODS, Course, Task
 from codedla.iterative.mlp import MLP
 
 NETWORKS: dict[str, dict[str, Any]] = {
-    "softmax": {"sizes": (784, 10), "target": 0.91, "rate": 0.5, "batch": 256},
+    "softmax": {"sizes": (784, 10), "target": 0.91, "rate": 0.3, "batch": 256},
     "deep": {"sizes": (784, 200, 100, 10), "target": 0.96, "rate": 0.2, "batch": 128},
 }
 LATE, KILLED = "quarter late", "one killed"
@@ -52,6 +53,8 @@ FILES = ("train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz")
 TEST_FILES = ("t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz")
 SNAPSHOTS = 60
 """Times at which the parameters are kept."""
+IN_A_ROW = 3
+"""Of these times, at which the accuracy must be at the target: chance comes to it now and then."""
 
 
 def read(args: argparse.Namespace) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -112,10 +115,10 @@ def run_inside(args: argparse.Namespace) -> int:
 
 
 def reached(seconds: list[float], accuracy: list[float], target: float) -> float:
-    """When the accuracy is above the target for good; infinite if it is not in the end."""
-    below = [place for place, each in enumerate(accuracy) if each < target]
-    first = below[-1] + 1 if below else 0
-    return seconds[first] if first < len(seconds) else float("inf")
+    """When the accuracy is first at the target three times in a row; infinite if it never is."""
+    above = [each >= target for each in accuracy]
+    starts = range(len(above) - IN_A_ROW + 1)
+    return next((seconds[i] for i in starts if all(above[i : i + IN_A_ROW])), float("inf"))
 
 
 def train(args: argparse.Namespace) -> list[dict[str, Any]]:

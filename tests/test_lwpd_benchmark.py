@@ -38,7 +38,8 @@ def test_lwpd(tmp_path):
     assert len(rows) == 2 * conditions * 2
     for row in rows.values():
         # How far it comes in a moment is a matter of the machine.
-        assert row["met"] == (row["accuracy"] >= row["target"])
+        reached = [each >= row["target"] for each in row["course"]["accuracy"]]
+        assert row["met"] <= (sum(reached) >= 3)
         assert row["course"]["losses"][-1] < row["course"]["losses"][0]
         assert row["replies"] >= row["steps"] > 0
     lossy = rows["softmax", "quarter late", "LWPD, immediate, ring"]
