@@ -22,8 +22,10 @@ from typing import Any
 import _common
 import numpy as np
 
-CALLS = 3
+CALLS = 5
 """Products in one job, of which the median counts."""
+WARMUPS = 2
+"""Products before these: a rank's first ones find and clear the pages of its memory."""
 ROUNDS = 100
 """Rounds of resident products that are timed together."""
 TARGET = 0.15
@@ -108,7 +110,7 @@ def _measure(configuration: Configuration, size: int, pool: Any) -> dict[str, An
     if configuration.resident:
         with codedla.store(a, pool=pool, **configuration.code) as stored:
             stored.matvec(b[:, 0])
-            for _ in range(CALLS):
+            for _ in range(WARMUPS + CALLS):
                 began = time.perf_counter()
                 for _ in range(ROUNDS):
                     c = stored.matvec(b[:, 0])
@@ -117,7 +119,7 @@ def _measure(configuration: Configuration, size: int, pool: Any) -> dict[str, An
     else:
         # Connections are opened and modules loaded before the clock starts.
         codedla.matmul(a[:64, :64], b[:64, :64], pool=pool, verify="off", **configuration.code)
-        for _ in range(CALLS):
+        for _ in range(WARMUPS + CALLS):
             began = time.perf_counter()
             c = codedla.matmul(a, b, pool=pool, verify="off", **configuration.code)
             seconds.append(time.perf_counter() - began)
@@ -125,7 +127,7 @@ def _measure(configuration: Configuration, size: int, pool: Any) -> dict[str, An
         panels = -(-rows // panel_rows(Product(plan, pool), "off"))
     expected = a @ b
     error = float(np.linalg.norm(c - expected) / np.linalg.norm(expected))
-    return {"seconds": statistics.median(seconds), "error": error, "panels": panels}
+    return {"seconds": statistics.median(seconds[WARMUPS:]), "error": error, "panels": panels}
 
 
 # -- outside ---------------------------------------------------------------------------------------

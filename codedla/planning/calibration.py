@@ -1,4 +1,4 @@
-"""Measure the machine that the model is asked about, in about a second.
+"""Measure the machine that the model is asked about, in a few seconds.
 
 Speeds of one core are measured here, on the master. With a pool, small rounds measure its messages
 and what its workers do to each other: the figures are those that make the model's time of these
@@ -25,11 +25,14 @@ from codedla.engine.decoder import make_decoder
 from codedla.engine.delays import SEED
 from codedla.engine.encoder import DenseEncoder
 from codedla.engine.facts import scan
+from codedla.engine.plan import make_plan
 from codedla.engine.round import Operand, Pool, Round
 from codedla.engine.work import multiply
 from codedla.linalg.matmul import matmul
 from codedla.linalg.matvec import store
 from codedla.planning.machine import Machine
+from codedla.planning.rounds import simulate
+from codedla.planning.workload import workload_of
 
 __all__ = ["calibrate"]
 
@@ -44,6 +47,12 @@ _EVENTS = 3
 """Times that a message's overhead counts in an empty round: order, receipt, reply."""
 _MESSAGE = 8 << 20
 """Bytes of a message whose bandwidth is measured."""
+_SHARE = (512, 1024)
+"""Rows and columns of a worker's part of a matrix that is multiplied by vectors."""
+_WHOLE = 1280
+"""Rows and columns of the factors of a product that is measured as a whole."""
+_SLOWEST = 16.0
+"""Times by which copying may be slower among busy ranks than in one that is alone."""
 
 
 def calibrate(
@@ -122,12 +131,56 @@ def _with_messages(machine: Machine, pool: Pool, a: Array) -> Machine:
     # All copy, or compute, at the same time, each on its part of the cores.
     together = max(worked - called - moving * a.nbytes, 1e-6)
     cores = min(max(workers * alone / together, 1.0), float(workers))
-    return replace(
+    machine = replace(
         machine,
         cores=cores,
         bandwidth=math.inf,
         copy=min(machine.copy, workers / (min(machine.cores, workers) * moving)),
     )
+    return _among_busy_ranks(machine, pool, resident)
+
+
+def _among_busy_ranks(machine: Machine, pool: Pool, resident: float) -> Machine:
+    """Correct the speeds of memory, which all ranks of a host share, by what rounds take.
+
+    Parameters
+    ----------
+    machine : Machine
+    pool : Pool
+    resident : float
+        Seconds of a round in which workers multiply next to nothing by a vector.
+    """
+    workers = pool.n_workers
+    matrix = np.ones((workers * _SHARE[0], _SHARE[1]))
+    with store(matrix, pool=pool, code="uncoded") as stored:
+        vector = _seconds(lambda: stored.matvec(matrix[0]))
+    reading = max(vector - resident, 1e-6)
+    scan = matrix.nbytes / (reading * min(machine.cores, workers))
+    machine = replace(machine, scan=min(machine.scan, scan))
+
+    square = np.ones((_WHOLE, _WHOLE))
+    options: dict[str, Any] = {"code": "uncoded", "verify": "off"}
+    plan = make_plan(square.shape, square.shape, square.dtype, workers, code="uncoded")
+    streams, pool.streams = pool.streams, False
+    try:
+        # The first products find and clear the pages of the ranks' memory.
+        _seconds(lambda: matmul(square, square, pool=pool, **options))
+        measured = _seconds(lambda: matmul(square, square, pool=pool, **options))
+    finally:
+        pool.streams = streams
+    work = workload_of(plan.code, plan.shape, plan.compute)
+
+    def excess(slower: float) -> float:
+        slow = replace(machine, copy=machine.copy / slower)
+        return float(simulate(work, slow).seconds[0]) - measured
+
+    low, high = 1.0, _SLOWEST
+    if excess(low) >= 0.0:
+        return machine
+    while high / low > 1.01:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if excess(middle) >= 0.0 else (middle, high)
+    return replace(machine, copy=machine.copy / low)
 
 
 def _received(message: Array) -> Array:

@@ -37,7 +37,8 @@ class Machine:
     encode : float
         Bytes read and written while blocks are combined.
     scan : float
-        Bytes looked over for NaN, size and norm before and after a product.
+        Bytes looked over for NaN, size and norm before and after a product, or by a product with
+        a vector.
     overhead : float
         Seconds of the master per message, its share of the bookkeeping included.
     latency : float

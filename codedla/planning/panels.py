@@ -52,9 +52,9 @@ def run(
     first = np.cumsum(o + np.full(len(shares), workload.resident) / machine.bandwidth)
     begin = first + machine.latency
     cpu = o + workload.sent / machine.copy + workload.combined / machine.encode
-    cpu = cpu + workload.flops / machine.flops
+    cpu = cpu + workload.computing(machine)
     # A slow worker sleeps for a multiple of the time it has computed, whoever shared its core.
-    dragging = (slow - 1.0) * workload.flops / machine.flops
+    dragging = (slow - 1.0) * workload.computing(machine)
     # The spare shares are made for panels in which they are needed, one in N / K.
     order = o + (workload.encoded / machine.encode).mean()
     taken = o + workload.reply / machine.copy

@@ -173,7 +173,7 @@ def _tasks(workload: Workload, machine: Machine, slow: Times) -> Times:
     core = machine.share_of_core(machine.ranks_per_host) if machine.ranks_per_host else 1.0
     reading = workload.stored * max(1.0 / machine.storage, code.active / machine.storage_total)
     handling = machine.overhead + workload.sent / machine.copy + workload.combined / machine.encode
-    computing: Times = workload.flops / machine.flops / core * slow[_homes(code)]
+    computing: Times = workload.computing(machine) / core * slow[_homes(code)]
     return handling / core + reading + computing
 
 

@@ -51,7 +51,7 @@ class _Hosts:
         self.making = o + workload.encoded / machine.encode + workload.sent / machine.bandwidth
         reading = workload.stored / machine.storage + workload.combined / machine.encode
         self.receiving = o + workload.sent / machine.copy + reading
-        self.computing = workload.flops / machine.flops
+        self.computing = workload.computing(machine)
         self.taking = o + workload.reply / machine.copy
         self.clock = np.zeros(rounds)
         self.phase = np.full((rounds, count), WAITING)

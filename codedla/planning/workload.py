@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from codedla.codes.base import Code
 from codedla.engine.ahead import MOST_TOGETHER
 from codedla.engine.decoder import FOLD_BATCH
+from codedla.planning.machine import Machine
 
 __all__ = ["Workload", "workload_of"]
 
@@ -70,6 +71,13 @@ class Workload:
     operation: str = "product"
     panels: int = 1
     resident: float = 0.0
+
+    def computing(self, machine: Machine) -> float:
+        """Return the seconds of one share's task on a core of its own.
+
+        A product with a vector takes as long as its matrix takes to be read.
+        """
+        return max(self.flops / machine.flops, (self.whole + self.reply) / machine.scan)
 
 
 def workload_of(
