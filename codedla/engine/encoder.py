@@ -9,7 +9,7 @@ size of the longest, and a missing row counts as zeros without being stored.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,9 @@ __all__ = ["DenseEncoder", "SparseEncoder", "make_encoder"]
 
 Array = NDArray[Any]
 
-BAND_BYTES = 4 << 20
-"""Of the blocks read between two calls of ``meanwhile``: a few milliseconds."""
+BAND_BYTES = 32 << 20
+"""Of the blocks read between two calls of ``meanwhile``: a few milliseconds. Lower bands are read
+in shorter runs, which is slower."""
 DENSE_SHARE_FROM = 0.25
 """Density from which a coded share of a sparse operand is stored dense: BLAS wins from there on."""
 
@@ -140,7 +141,9 @@ class DenseEncoder:
                 for output in outputs:
                     output[...] = 0
                 continue
-            for band in _bands(sources):
+            # In one piece where nothing is under way.
+            bands = [slice(None)] if self.meanwhile is _nothing else _bands(sources)
+            for band in bands:
                 self._add_up(
                     weights[:, used],
                     [source[band] for source in sources],
@@ -258,12 +261,11 @@ def _nothing() -> None:
     """Have nothing to do meanwhile."""
 
 
-def _bands(blocks: Sequence[Array]) -> Iterator[slice]:
+def _bands(blocks: Sequence[Array]) -> list[slice]:
     """Cut the rows of blocks of one shape so that a band of all of them is :data:`BAND_BYTES`."""
     rows = len(blocks[0])
     height = max(BAND_BYTES * rows // max(sum(block.nbytes for block in blocks), 1), 1)
-    for top in range(0, rows, height):
-        yield slice(top, min(top + height, rows))
+    return [slice(top, min(top + height, rows)) for top in range(0, rows, height)]
 
 
 def _pieces(split: Split) -> list[slice]:

@@ -201,8 +201,9 @@ def test_stacks(layout, count, across, filled):
 
 
 @pytest.mark.parametrize("layout", ["C", "F"])
-def test_what_is_under_way_goes_on_while_a_large_share_is_made(layout):
+def test_what_is_under_way_goes_on_while_a_large_share_is_made(monkeypatch, layout):
     """In bands, which change no bit of the share."""
+    monkeypatch.setattr("codedla.engine.encoder.BAND_BYTES", 4 << 20)
     a = LAYOUTS[layout](np.random.default_rng(7).standard_normal((2048, 1030)))
     weights = np.array([[1.0, 0.25], [1.0, -2.0]])
     splits = Split(2048, 2), Split(1030, 1)
