@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codedla.cli.messages import fail, say, warn
+from codedla.cli.messages import fail, farewell, say, warn
 from codedla.cli.options import add_json, add_threads, count, positive_number
 from codedla.errors import CodedlaError, UsageError
 from codedla.mpi.launch import run_job, scratch_folder, thread_environment, world_from_env
@@ -210,7 +210,11 @@ def _start_job(args: argparse.Namespace) -> int:
             env={**thread_environment(args.threads), **env},
             begins=True,
         )
-    if not result.reported and result.signal is None:
+    if result.signal is not None:
+        if result.code:
+            say(farewell(result.signal))
+        return result.code
+    if not result.reported:
         reason = result.reason or f"the launcher returned {result.launcher_code}"
         say(f"error: the job ended without figures: {reason}; try codedla doctor")
         return 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import struct
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from codedla.cli.tables import read_table
 from codedla.errors import UsageError
 
 __all__ = ["Labelled", "check_data", "load_data"]
@@ -120,13 +120,20 @@ def load_data(data: str, labels: str | None = None, label: str | None = None) ->
         elif kind == "npz":
             X, y = _read_npz(data)
         else:
-            X, y = _read_csv(data, label)
+            X, y = read_table(_open(data).read(), data, label)
     except UsageError:
         raise
+    except PermissionError as error:
+        raise UsageError(
+            f"data must be files that can be read; got {error.filename} ({error.strerror}); change "
+            "its permissions"
+        ) from error
     except _DAMAGED as error:
         raise UsageError(
             f"data must be complete files; got {data} ({error}); write or fetch it again"
         ) from error
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise UsageError(f"labels must be finite; got NaN or Inf in {data}; drop these rows")
     if X.ndim < 2 or y.ndim != 1 or len(X) != len(y) or X.size == 0:
         raise UsageError(
             "data are rows of features with one label each; got shapes "
@@ -139,7 +146,10 @@ def load_data(data: str, labels: str | None = None, label: str | None = None) ->
         raise UsageError(f"features must be finite; got NaN or Inf in {data}; fill or drop them")
     classes, places = np.unique(y, return_inverse=True)
     if len(classes) < 2:
-        raise UsageError(f"a classifier needs two classes; got {classes[0]!r} alone; check {data}")
+        raise UsageError(
+            f"a classifier needs two classes; got {classes[0].item()!r} alone; check "
+            f"{labels or data}"
+        )
     return Labelled(X, places.astype(np.int64), classes)
 
 
@@ -155,7 +165,9 @@ def _open(name: str) -> Any:
 def _read_idx(name: str) -> Array:
     data = _open(name).read()
     if len(data) < 4 or data[:2] != b"\0\0" or data[2] not in _IDX:
-        raise ValueError(f"{name} is no IDX file")
+        raise UsageError(
+            f"images and their labels are two IDX files; got {name}, which is none; name another"
+        )
     shape = struct.unpack_from(f">{data[3]}I", data, 4)
     dtype = np.dtype(_IDX[data[2]])
     values = np.frombuffer(data, dtype, offset=4 + 4 * data[3])
@@ -171,43 +183,12 @@ def _read_npz(name: str) -> tuple[Array, Array]:
                 f"an .npz file of data has the arrays X and y; got {', '.join(file.files)} in "
                 f"{name}; save it with numpy.savez(name, X=..., y=...)"
             )
-        return file["X"], file["y"]
-
-
-def _read_csv(name: str, label: str | None) -> tuple[Array, Array]:
-    text = _open(name).read().decode("utf-8-sig")
-    lines = [line for line in text.splitlines() if line.strip()]
-    if len(lines) < 2:
-        raise ValueError("it has no rows")
-    first = next(csv.reader(lines[:1]))
-    named = not any(_is_number(word) for word in first)
-    column = _column(first, named, label, name)
-    table = np.array(list(csv.reader(lines[named:])), dtype=object)
-    if table.ndim != 2:
-        raise ValueError("its rows have different numbers of columns")
-    features = np.delete(table, column, axis=1).astype(np.float64)
-    y = table[:, column].astype(str)
-    if all(map(_is_number, y)):
-        y = y.astype(np.float64)
-        y = y.astype(np.int64) if np.array_equal(y, np.rint(y)) else y
-    return features, y
-
-
-def _column(first: list[str], named: bool, label: str | None, name: str) -> int:
-    names = [word.strip() for word in first]
-    if label is None:
-        return names.index("label") if named and "label" in names else len(first) - 1
-    if named and label in names:
-        return names.index(label)
-    if label.isdigit() and 1 <= int(label) <= len(first):
-        return int(label) - 1
-    has = ", ".join(names) if named else f"columns 1 to {len(first)}"
-    raise UsageError(f"--label must be a column of {name}, which has {has}; got {label!r}")
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
+        try:
+            return file["X"], file["y"]
+        except ValueError as error:
+            if "allow_pickle" not in str(error):
+                raise
+            raise UsageError(
+                f"X and y must be arrays of numbers, y or text; got Python objects in {name}; "
+                "convert them with numpy.array(..., dtype=float) or dtype=str"
+            ) from error

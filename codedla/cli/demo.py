@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codedla.cli.messages import say
+from codedla.cli.messages import farewell, say
 from codedla.cli.options import add_json
 from codedla.errors import CodedlaError, UsageError, VerificationFailed
 from codedla.mpi.launch import run_job, world_from_env
@@ -132,6 +132,9 @@ def _measure(
         timeout=60 + 3 * args.delay,
         capture=True,
     )
+    if result.signal is not None and result.code:
+        say(farewell(result.signal))
+        raise SystemExit(result.code)
     if result.code != 0:
         raise CodedlaError(
             f"the {name} run ended with code {result.code}: "

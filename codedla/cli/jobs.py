@@ -7,14 +7,14 @@ hands on its exit code), rank 0 of a job (checks, then works), and its other ran
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from codedla.cli.messages import fail, say
+from codedla.cli.messages import fail, farewell, say
 from codedla.cli.output import Output
 from codedla.errors import UsageError
 from codedla.mpi.launch import JobResult, run_job, scratch_folder, thread_environment
@@ -101,7 +101,7 @@ def faults_of(args: argparse.Namespace, n_ranks: int | None) -> list[Fault]:
 # ---------------------------------------------------------------- outside MPI
 
 
-def start_job(args: argparse.Namespace, *, status: bool = False) -> int:
+def start_job(args: argparse.Namespace, *, status: bool = False, saved: str = "") -> int:
     """Start the same command on MPI ranks; return the exit code that the master leaves.
 
     Parameters
@@ -111,6 +111,8 @@ def start_job(args: argparse.Namespace, *, status: bool = False) -> int:
     status : bool
         The master tells how it gets on in words (:func:`codedla.cli.progress.status`), not in
         numbers.
+    saved : str
+        What is in the file of ``--checkpoint``, of commands that have one: said when they fail.
     """
     from codedla.cli.progress import follow
 
@@ -128,18 +130,35 @@ def start_job(args: argparse.Namespace, *, status: bool = False) -> int:
             )
         # A master that was killed could not remove its half-written output.
         Output(args.output).with_mark(part).discard()
-    return _job_code(result, args)
+    return _job_code(result, args, _kept(result, args, saved) if saved else "")
 
 
-def _job_code(result: JobResult, args: argparse.Namespace) -> int:
+def _kept(result: JobResult, args: argparse.Namespace, saved: str) -> str:
+    """Return what to say of a checkpoint after a failure."""
+    # Bad usage is found before anything is saved.
+    if result.code in (0, UsageError.exit_code) or args.checkpoint is None:
+        return ""
+    if not Path(args.checkpoint).exists():
+        return ""
+    return f"{saved} in {args.checkpoint} is safe: the same command with --resume goes on"
+
+
+def _job_code(result: JobResult, args: argparse.Namespace, kept: str) -> int:
     """Exit code for how a job ended, with a line where the master had no time for one."""
     if result.killed and args.verbose:
         say(f"ended by force: {', '.join(result.killed)}")
-    if result.reported:
-        return result.code
     if result.signal is not None:
-        say("interrupted" if result.signal == signal.SIGINT else "terminated")
+        if result.code:
+            say(farewell(result.signal) + (f"; {kept}" if kept else ""))
         return result.code
+    code = result.code if result.reported else _unreported(result, args)
+    if kept:
+        say(kept)
+    return code
+
+
+def _unreported(result: JobResult, args: argparse.Namespace) -> int:
+    """Say how a job ended of which rank 0 said nothing."""
     if result.deserter is not None:
         say(f"error: {result.reason}; take fewer ranks, and try codedla doctor")
         return 1

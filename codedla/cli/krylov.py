@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse.linalg as sla
 from numpy.typing import NDArray
 
+from codedla.cli.messages import counted
 from codedla.engine.norms import norm
 from codedla.errors import CodedlaError, NotDecodable, UsageError
 from codedla.linalg.operator import CodedOperator
@@ -35,6 +36,16 @@ _PROGRESS = {"gmres": 1 - 1e-6}
 """A residual that is not smaller than this times the one before does not get smaller ..."""
 _USUAL_PROGRESS = 0.5
 """... or than this, of methods that only stop when they think that they are done."""
+_SCALE = "scale rows and columns of A alike, so that its diagonal is 1"
+_HELPS = {
+    "cg": f"--method minres (gmres, if A is complex) if A is not positive definite, or {_SCALE}",
+    "minres": f"--method cg or --assume spd if A is positive definite, or {_SCALE}",
+    "gmres": "more --restart, --method cg (minres) if A is symmetric and positive definite (or "
+    "not), or scale A so that its diagonal is 1",
+    "lsqr": "scale the columns of A to norm 1, or --method lsmr",
+    "lsmr": "scale the columns of A to norm 1, or --method lsqr",
+}
+"""What may help where a method gets on slowly or not at all, for instance of bad scaling."""
 
 
 class Krylov:
@@ -113,8 +124,8 @@ class Krylov:
             return self._least_squares() if least_squares else self._square()
         except UsageError as error:  # a product of NaN or of numbers near overflow
             self.reason = (
-                f"{self.method} broke down, its vectors are not finite ({error}); try another "
-                "--method, or scale A"
+                f"{self.method} broke down, its vectors are not finite ({error}); try "
+                f"{_HELPS[self.method]}"
             )
             return False
 
@@ -122,7 +133,7 @@ class Krylov:
         self._look()
         while self.residual > self.rtol:
             if self.iterations >= self.maxiter:
-                self.reason = "take more --maxiter, or another --method"
+                self.reason = self._slow()
                 return False
             before = self.residual
             x = self._piece()
@@ -135,12 +146,16 @@ class Krylov:
             ):
                 if self.iterations < self.maxiter:
                     self.reason = (
-                        "it does not get smaller: take a larger --rtol or another --method"
+                        "it does not get smaller; take a larger --rtol, or try "
+                        f"{_HELPS[self.method]}"
                     )
                 else:
-                    self.reason = "take more --maxiter, or another --method"
+                    self.reason = self._slow()
                 return False
         return True
+
+    def _slow(self) -> str:
+        return f"take more --maxiter, or try {_HELPS[self.method]}"
 
     def _piece(self) -> Array:
         """Let the method go on from the latest iterate until it stops by itself."""
@@ -198,10 +213,13 @@ class Krylov:
             if ended in (0, 1, 2, 4, 5):
                 return True
             if ended in (3, 6):
-                self.reason = "A is too ill-conditioned to go on; x is not the exact solution"
+                self.reason = (
+                    "A is too ill-conditioned to go on, x is not the exact solution; try "
+                    f"{_HELPS[self.method]}"
+                )
                 return False
             if self.iterations >= self.maxiter:
-                self.reason = "take more --maxiter, or scale the columns of A"
+                self.reason = self._slow()
                 return False
             seconds = max(time.monotonic() - began, 1e-3)
             piece = max(int(steps * self._every / seconds), _FIRST_PIECE)
@@ -229,7 +247,7 @@ class Krylov:
             if left <= 0:
                 raise NotDecodable(
                     f"the solution was not reached in {self._timeout:g} s, after "
-                    f"{self.iterations} iterations; give more --timeout"
+                    f"{counted(self.iterations, 'iteration')}; give more --timeout"
                 )
             self.op.timeout = left
         if now - self._shown >= _SHOW_EVERY:
@@ -245,7 +263,7 @@ class Krylov:
         self._seen = (now, totals.rounds, totals.stragglers.copy())
         what = f"iteration {self.iterations}, residual {self.residual:.1e}"
         if self.method in LEAST_SQUARES:
-            what = f"{self.method}, {totals.rounds} rounds"
+            what = f"{self.method}, {counted(totals.rounds, 'round')}"
         names = ", ".join(map(str, sorted(often))) or "none"
         return f"{what}, {done / max(now - then, 1e-9):.0f} rounds/s, late ranks: {names}"
 
@@ -281,6 +299,6 @@ def not_reached(krylov: Krylov, spec: str) -> CodedlaError:
     """Return the error for a solution that was not reached, but written."""
     return CodedlaError(
         f"{krylov.method} did not reach --rtol {krylov.rtol:g}: the residual is "
-        f"{krylov.residual:.1e} |b| after {krylov.iterations} iterations; {krylov.reason}; x as it "
-        f"is has been written to {spec}"
+        f"{krylov.residual:.1e} |b| after {counted(krylov.iterations, 'iteration')}; "
+        f"{krylov.reason}; x as it is has been written to {spec}"
     )

@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from codedla.cli import (
@@ -55,6 +56,22 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message}; see {self.prog} --help")
 
 
+class _Command(_Parser):
+    """The parser of one command; it says itself which words it does not know."""
+
+    def parse_known_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            known = [name for action in self._actions for name in action.option_strings]
+            word = next((word for word in unknown if word.startswith("-")), "")
+            close = get_close_matches(word.partition("=")[0], known, 1)
+            hint = f" (perhaps {close[0]})" if close else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return found, unknown
+
+
 class _Version(argparse.Action):
     """Print the version; it is looked up only when asked for."""
 
@@ -76,7 +93,9 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     _add_verbosity(parser, 0)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, parser_class=_Command
+    )
     for module in COMMANDS:
         command = commands.add_parser(
             module.NAME,

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import re
+import signal
 import sys
 import traceback
+import warnings
+from collections.abc import Iterable
 
-from codedla.errors import INTERRUPTED, CodedlaError, WorkerError
+from codedla.errors import INTERRUPTED, CodedlaError, UsageError, WorkerError
 
-__all__ = ["fail", "one_line", "say", "warn"]
+__all__ = [
+    "as_options",
+    "counted",
+    "fail",
+    "farewell",
+    "one_line",
+    "overflow_is_said",
+    "say",
+    "warn",
+]
 
 
 def one_line(text: object) -> str:
@@ -23,6 +36,41 @@ def say(text: str) -> None:
 def warn(text: str) -> None:
     """Write a warning."""
     say(f"warning: {one_line(text)}")
+
+
+def farewell(number: int) -> str:
+    """Return what is said of a job that was ended by this signal."""
+    return "interrupted" if number == signal.SIGINT else "terminated"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``1 round`` or ``2 rounds``."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def as_options(error: UsageError, names: Iterable[str]) -> UsageError:
+    """Return a library's error in the words of the command line.
+
+    ``robust='locate'`` and ``scheme 'cyclic'`` become ``--robust locate`` and ``--scheme cyclic``,
+    and a rule that begins with a name gets its dashes.
+
+    Parameters
+    ----------
+    error : UsageError
+    names : iterable of str
+        Arguments of the library that are options of the same name.
+    """
+    either = "|".join(names)
+    text = re.sub(rf"\b({either})(?:=| (?='))'?([\w.-]*\w)'?", r"--\1 \2", str(error))
+    text = re.sub(rf"^({either})\b", r"--\1", text)
+    text = text.replace(", or None", "")
+    return UsageError(re.sub(r"'([\w-]+)'", r"\1", text))
+
+
+def overflow_is_said() -> None:
+    """Keep quiet NumPy's remarks on numbers that leave the range: what comes of them is said."""
+    for what in ("overflow", "invalid value", "divide by zero"):
+        warnings.filterwarnings("ignore", f"{what} encountered", RuntimeWarning)
 
 
 def fail(error: BaseException) -> int:

@@ -110,9 +110,8 @@ def add_checkpoint_options(
     group.add_argument(
         "--checkpoint-every",
         type=positive_number,
-        default=30.0,
         metavar="SECONDS",
-        help="how often (default 30)",
+        help="how often, with --checkpoint (default 30)",
     )
     group.add_argument(
         "--resume",

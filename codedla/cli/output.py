@@ -287,6 +287,9 @@ def _check_place(path: Path, spec: str) -> None:
         ) from error
     if path.is_dir():
         raise UsageError(f"an output must be a file; got the directory {spec!r}; name a file in it")
+    if path.exists() and not path.is_file():
+        # The result is renamed into its place: a device or a pipe would be gone.
+        raise UsageError(f"an output must be an ordinary file; got {spec!r}; choose another name")
     if not folder.is_dir():
         raise UsageError(
             f"an output's directory must exist; got {str(folder)!r}; create it with mkdir -p"

@@ -86,7 +86,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--weight",
         type=count,
         metavar="W",
-        help="blocks mixed in each share, other than with exact decoding (default 3)",
+        help="blocks mixed in each share, with --decode substitute or least-squares (default 3, or "
+        "all blocks if there are fewer)",
     )
     group.add_argument(
         "--round-deadline",

@@ -16,15 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from codedla.cli.checkpoint import Checkpoint, check_resume
+from codedla.cli.checkpoint import EVERY, Checkpoint, check_resume
 from codedla.cli.graphs import check_graph, load_graph
 from codedla.cli.jobs import count_ranks, enter_mpi, faults_of, start_job
-from codedla.cli.messages import fail, say
+from codedla.cli.messages import as_options, counted, fail, say
 from codedla.cli.options import code_arguments
 from codedla.cli.output import check_distinct, check_text
 from codedla.errors import CodedlaError, CodedlaWarning, NotDecodable, UsageError
 from codedla.iterative.graphs import Graph
 from codedla.iterative.pagerank import PageRank, State, pagerank, preference
+from codedla.iterative.products import GENERATOR_OF
+from codedla.iterative.substitute import check_mixtures
 from codedla.iterative.tally import Tally
 from codedla.mpi.launch import world_from_env
 from codedla.writing import write_bytes, write_text
@@ -33,6 +35,7 @@ __all__ = ["rank_nodes"]
 
 _SHOWN = 5
 """Highest ranks in the summary."""
+_MIXTURES = ("blocks", "weight", "tolerate", "seed")
 _STATUS_EVERY = 0.1
 """Seconds between two lines of the status."""
 
@@ -60,7 +63,7 @@ def rank_nodes(args: argparse.Namespace) -> int:
         # The other ranks are on their way into MPI: meet them there and send them home.
         return enter_mpi(args, failure=fail(error))
     if world is None:
-        return start_job(args, status=True)
+        return start_job(args, status=True, saved="the iterate")
     return enter_mpi(args, task.faults, lambda pool: _iterate(args, task, pool))
 
 
@@ -77,19 +80,21 @@ def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> _Task:
     check_resume(args)
     named = [args.graph, args.output, args.report, args.checkpoint]
     check_distinct("the graph, the ranks, the report and the checkpoint", named)
-    task = _Task(faults_of(args, n_ranks), _options(args), _ids(args.personalize))
+    task = _Task(faults_of(args, n_ranks), _options(args, n_ranks - 1), _ids(args.personalize))
     if world is not None:
         task.graph = load_graph(args.graph)
         preference(task.graph, task.personalize)
         if args.checkpoint is not None:
-            task.checkpoint = Checkpoint(Path(args.checkpoint), _identity(args, task.graph))
+            task.checkpoint = Checkpoint(
+                Path(args.checkpoint), args.command, _identity(args, task.graph)
+            )
         if args.resume:
             task.start = _load(args, task.checkpoint)
     return task
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of the decoding."""
+def _options(args: argparse.Namespace, workers: int) -> dict[str, Any]:
+    """Return the options of the decoding, for so many workers."""
     substitute = {
         "weight": args.weight,
         "deadline": args.round_deadline,
@@ -100,10 +105,15 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     if args.decode == "exact":
         if given:
             raise UsageError(
-                "--weight, --round-deadline and --erasures are for decoding from any replies; got "
-                "--decode exact; use --decode substitute"
+                f"{' and '.join(_called(given))} {'are' if len(given) > 1 else 'is'} for decoding "
+                "from any replies; got --decode exact; use --decode substitute"
             )
         return code
+    if args.decode == "stale" and args.weight is not None:
+        raise UsageError(
+            f"--weight is of mixtures; got --weight {args.weight} with --decode stale, which has "
+            "copies; leave it out, or use --decode substitute"
+        )
     usual = {"code": "auto", "speculate": False}
     blocks, tolerate = code.pop("blocks"), code.pop("tolerate")
     strange = [name for name, value in code.items() if value != usual.get(name)]
@@ -116,7 +126,17 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     given.update({} if blocks is None else {"blocks": blocks})
     given.update({} if tolerate is None else {"tolerate": tolerate})
     given.update({} if args.seed is None else {"seed": args.seed})
+    shape = {name: value for name, value in given.items() if name in _MIXTURES}
+    try:
+        check_mixtures(workers, generator=GENERATOR_OF[args.decode], **shape)
+    except UsageError as error:
+        raise as_options(error, _MIXTURES) from error
     return given
+
+
+def _called(given: dict[str, Any]) -> list[str]:
+    names = {"deadline": "round-deadline"}
+    return [f"--{names.get(name, name)} {value:g}" for name, value in given.items()]
 
 
 def _ids(text: str | None) -> list[int] | None:
@@ -182,7 +202,7 @@ def _iterate(args: argparse.Namespace, task: _Task, pool: Any) -> None:
         print(_summary(args, task.graph, found), flush=True)
     if not found.converged:
         raise CodedlaError(
-            f"the ranks did not settle in {found.rounds} rounds: the last change was "
+            f"the ranks did not settle in {counted(found.rounds, 'round')}: the last change was "
             f"{found.change:.1e}, above {args.tol:.1e}; they are written all the same; allow more "
             "--rounds"
         )
@@ -193,6 +213,7 @@ def _watch(
 ) -> Callable[[State], None]:
     """Return the callback that shows how it goes, saves it, and looks at the clock."""
     shown = saved = time.monotonic()
+    every = args.checkpoint_every or EVERY
 
     def watch(state: State) -> None:
         nonlocal shown, saved
@@ -207,13 +228,14 @@ def _watch(
                 f"round {state.rounds}: change {state.change:.1e}, "
                 f"{state.tally.rate:.0f} rounds/s{ranks}"
             )
-        if now - saved >= args.checkpoint_every:
+        if now - saved >= every:
             saved = now
             _save(task, state)
         if args.timeout is not None and state.tally.seconds > args.timeout:
             raise NotDecodable(
-                f"the ranks did not settle within {args.timeout:g} s: {state.rounds} rounds, the "
-                f"last change was {state.change:.1e}; allow more time"
+                f"the ranks did not settle within {args.timeout:g} s: "
+                f"{counted(state.rounds, 'round')}, the last change was {state.change:.1e}; give "
+                "more --timeout"
             )
 
     return watch
@@ -254,8 +276,9 @@ def _summary(args: argparse.Namespace, graph: Graph, found: PageRank) -> str:
     lost = ", ".join(map(str, sorted(tally.lost))) or "none"
     highest = ", ".join(f"{node} ({rank:.3g})" for node, rank in found.top(_SHOWN))
     return (
-        f"pagerank of {len(graph.nodes)} nodes and {graph.links.nnz} links, decoding "
-        f"{args.decode}: {found.rounds} rounds, last change {found.change:.1e}\n"
+        f"pagerank of {counted(len(graph.nodes), 'node')} and {counted(graph.links.nnz, 'link')}, "
+        f"decoding {args.decode}: {counted(found.rounds, 'round')}, last change "
+        f"{found.change:.1e}\n"
         f"time {tally.seconds:.3f} s, {tally.rate:.0f} rounds/s; late (rounds): {late}; "
         f"lost: {lost}\n"
         f"highest: {highest}\nwritten to {args.output}"
@@ -296,7 +319,7 @@ def _load(args: argparse.Namespace, checkpoint: Checkpoint | None) -> State | No
         )
     if set(arrays) != {"x", "y"}:
         raise UsageError(
-            f"a checkpoint must be of this command; got {args.checkpoint}; name another one"
+            f"a checkpoint must be of the same graph; got {args.checkpoint}; name another one"
         )
     if not args.quiet:
         say(f"going on from round {rounds} in {args.checkpoint}")

@@ -25,7 +25,8 @@ any square A, lsqr and lsmr for least squares. auto takes lsqr if A is not squar
 spd, minres with --assume symmetric or a .mtx file that says so, else gmres.
 
 A stays on the workers, only vectors travel. If the residual |b - A x| does not become small enough
-in --maxiter iterations, x is written all the same and the exit code is 1.
+in --maxiter iterations, x is written all the same and the exit code is 1. --resume may go on by
+another method.
 
 examples:
   codedla solve A.npy b.npy -o x.npy --ranks 9
@@ -75,14 +76,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--restart",
         type=count,
-        default=20,
         metavar="N",
         help="iterations of gmres between restarts (default 20)",
     )
     group.add_argument(
         "--adjoint",
         choices=("separate", "shared"),
-        default="separate",
         help="where lsqr and lsmr take A^H y from: a second set of shares on the workers, or the "
         "same one, with a code that serves both ways (default: separate)",
     )

@@ -6,16 +6,18 @@ import argparse
 import json
 import os
 import time
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from codedla.cli.checkpoint import Checkpoint
+from codedla.cli.checkpoint import EVERY, Checkpoint, check_resume
 from codedla.cli.files import Operand, inspect
 from codedla.cli.jobs import count_ranks, enter_mpi, faults_of, start_job
-from codedla.cli.messages import fail, say
+from codedla.cli.messages import counted, fail, overflow_is_said, say
 from codedla.cli.options import code_arguments
 from codedla.cli.output import Output, check_text
 from codedla.cli.restart import identity_of
@@ -32,6 +34,8 @@ __all__ = ["solve_system"]
 
 SCHEMA = "codedla.solve/1"
 
+_LEAST_SQUARES = ("lsqr", "lsmr")
+_RESTART = 20
 _PER_UNKNOWN = 10
 """Iterations allowed by default, for each unknown."""
 _DEFAULT_RTOL = {"d": 1e-8, "s": 1e-4}
@@ -63,10 +67,7 @@ def solve_system(args: argparse.Namespace) -> int:
         # The other ranks are on their way into MPI: meet them there and send them home.
         return enter_mpi(args, failure=fail(error))
     if world is None:
-        code = start_job(args, status=True)
-        if code and task.checkpoint is not None and task.checkpoint.path.exists():
-            say(f"the iterate in {args.checkpoint} is safe: the same command with --resume goes on")
-        return code
+        return start_job(args, status=True, saved="the iterate")
     return enter_mpi(args, task.faults, lambda pool: _solve(args, task, pool))
 
 
@@ -76,19 +77,18 @@ def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> _Task:
     a, b = inspect(args.a, "A"), inspect(args.b, "b")
     _check_shapes(a, b)
     method = _method(args, a)
+    _check_options(args, method)
     _check_code(args, a, n_ranks - 1)
     dtype = np.result_type(
         *(np.float64 if each.dtype.kind in "iub" else each.dtype for each in (a, b)), np.float32
     )
     single = dtype in (np.float32, np.complex64)
-    if args.resume and args.checkpoint is None:
-        raise UsageError("--resume needs the file to go on from; name it with --checkpoint")
+    check_resume(args)
     identity = identity_of("solve", a, b, output := Output(args.output, force=args.force))
     checkpoint = None
     if args.checkpoint is not None:
         names = {"A": identity["a"], "b": identity["b"]}
-        checkpoint = Checkpoint(Path(args.checkpoint), names)
-        checkpoint.check(resume=args.resume, force=args.force)
+        checkpoint = Checkpoint(Path(args.checkpoint), args.command, names)
         if args.resume and checkpoint.load() is not None:
             # What an earlier run has written without reaching the solution may be replaced.
             output = Output(args.output, force=True)
@@ -131,11 +131,23 @@ def _check_shapes(a: Operand, b: Operand) -> None:
             )
 
 
+def _check_options(args: argparse.Namespace, method: str) -> None:
+    """Refuse options that the method does not have: they would be ignored."""
+    chosen = f"--method {method}" if args.method != "auto" else f"{method}, which auto takes here"
+    for name, of in (("restart", ("gmres",)), ("adjoint", _LEAST_SQUARES)):
+        value = getattr(args, name)
+        if value is not None and method not in of:
+            raise UsageError(
+                f"--{name} is of {' and '.join(of)}; got --{name} {value} with {chosen}; leave it "
+                f"out, or take --method {of[0]}"
+            )
+
+
 def _check_code(args: argparse.Namespace, a: Operand, n_workers: int) -> None:
     """Refuse options that no code can meet; with --adjoint shared, later, when A is stored."""
     from codedla.engine.plan import make_plan
 
-    if args.adjoint == "separate":
+    if args.adjoint != "shared":
         make_plan(
             (a.shape[0], a.shape[1]),
             (a.shape[1], 1),
@@ -172,6 +184,16 @@ def _method(args: argparse.Namespace, a: Operand) -> str:
     """Choose the method, or check that the one asked for fits the matrix."""
     method: str = args.method
     assumed, square = args.assume or _said_by(a), a.shape[0] == a.shape[1]
+    if args.assume in ("symmetric", "spd") and not square:
+        raise UsageError(
+            f"--assume {args.assume} is for square matrices; got {a.shape[0]}x{a.shape[1]} in "
+            f"{a.spec}; leave it out"
+        )
+    if args.assume == "general" and method in ("cg", "minres"):
+        raise UsageError(
+            f"--method {method} is for symmetric (Hermitian) matrices; got --assume general; leave "
+            "one of them out"
+        )
     if method == "auto":
         if not square:
             return "lsqr"
@@ -204,7 +226,7 @@ def _said_by(a: Operand) -> str:
 
 
 def _solve(args: argparse.Namespace, task: _Task, pool: Any) -> None:
-    from codedla.cli.krylov import LEAST_SQUARES, Krylov, not_reached
+    from codedla.cli.krylov import Krylov, not_reached
     from codedla.cli.progress import status
     from codedla.linalg.operands import as_operand
     from codedla.linalg.operator import aslinearoperator, asymmetry
@@ -224,34 +246,40 @@ def _solve(args: argparse.Namespace, task: _Task, pool: Any) -> None:
         )
     point = task.checkpoint
     found = point.load() if args.resume and point is not None else None
-    earlier, x0 = (0, None) if found is None else (found[0], found[1]["x"])
-    two_ways = task.method in LEAST_SQUARES
+    earlier, x0, methods = _start(args, task, found)
     options = {**code_arguments(args), "encode": args.encode}
+
+    def save(x: NDArray[Any], done: int) -> None:
+        if point is not None:
+            names = np.array(list(dict.fromkeys([*methods, task.method])))
+            point.save(earlier + done, x=x, methods=names)
+
     with (
-        aslinearoperator(
-            a, pool=pool, adjoint=args.adjoint if two_ways else "separate", **options
-        ) as op,
+        aslinearoperator(a, pool=pool, adjoint=args.adjoint or "separate", **options) as op,
+        warnings.catch_warnings(),
         status(args.quiet) as show,
     ):
+        overflow_is_said()  # residuals are looked at
         krylov = Krylov(
             op,
             b,
             method=task.method,
             rtol=task.rtol,
             maxiter=task.maxiter,
-            restart=args.restart,
+            restart=args.restart or _RESTART,
             timeout=args.timeout,
             show=show,
-            save=None if point is None else lambda x, n: point.save(earlier + n, x=x),
-            every=args.checkpoint_every,
+            save=None if point is None else save,
+            every=args.checkpoint_every or EVERY,
         )
         try:
             reached = krylov.run(x0)
         except BaseException:
-            if point is not None and krylov.iterations:
-                point.save(earlier + krylov.iterations, x=krylov.x)
+            if krylov.iterations:
+                save(krylov.x, krylov.iterations)
             raise
         report = _report(task, krylov, op, reached, earlier, time.monotonic() - began)
+        report["earlier_methods"] = methods
     shape = (task.a.shape[1], *task.b.shape[1:])
     with task.output.receive(shape, task.dtype) as out:
         out[...] = krylov.x.reshape(shape)
@@ -259,10 +287,28 @@ def _solve(args: argparse.Namespace, task: _Task, pool: Any) -> None:
         if reached:
             point.remove()
         else:
-            point.save(earlier + krylov.iterations, x=krylov.x)
+            save(krylov.x, krylov.iterations)
     _tell(args, task, report)
     if not reached:
         raise not_reached(krylov, task.output.spec)
+
+
+def _start(
+    args: argparse.Namespace, task: _Task, found: tuple[int, dict[str, NDArray[Any]]] | None
+) -> tuple[int, NDArray[Any] | None, list[str]]:
+    """Return how many iterations were done before, where they led to, and by which methods.
+
+    Any method can go on from there: what it keeps besides ``x`` is begun anew in any case.
+    """
+    if found is None:
+        return 0, None, []
+    earlier, arrays = found
+    x, methods = arrays["x"], [str(name) for name in arrays["methods"]]
+    if not args.quiet:
+        before = ", ".join(methods)
+        other = "" if before == task.method else f", by {task.method}, {before} before"
+        say(f"going on from iteration {earlier} in {args.checkpoint}{other}")
+    return earlier, x, methods
 
 
 def _dense(matrix: Any) -> Any:
@@ -297,11 +343,15 @@ def _tell(args: argparse.Namespace, task: _Task, report: dict[str, Any]) -> None
     if args.json:
         print(text, end="", flush=True)
     elif not args.quiet and report["converged"]:
-        more = f", {report['earlier_iterations']} before" if report["earlier_iterations"] else ""
+        more = ""
+        if report["earlier_iterations"]:
+            others = [name for name in report["earlier_methods"] if name != task.method]
+            more = f", {report['earlier_iterations']} before"
+            more += f" by {' and '.join(report['earlier_methods'])}" if others else ""
         print(
-            f"solved by {task.method} in {report['iterations']} iterations{more}: residual "
-            f"{report['residual']:.1e} |b|\n"
-            f"{report['rounds']} rounds in {report['seconds']:.3f} s; late: "
+            f"solved by {task.method} in {counted(report['iterations'], 'iteration')}{more}: "
+            f"residual {report['residual']:.1e} |b|\n"
+            f"{counted(report['rounds'], 'round')} in {report['seconds']:.3f} s; late: "
             f"{_late(report)}\nwritten to {task.output.spec}",
             flush=True,
         )

@@ -129,5 +129,7 @@ def run(args: argparse.Namespace) -> int:
 def serve(args: argparse.Namespace) -> int:
     """Take part as a worker rank."""
     from codedla.cli import jobs
+    from codedla.cli.messages import overflow_is_said
 
+    overflow_is_said()  # the master looks at the loss
     return jobs.serve(args)

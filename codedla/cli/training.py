@@ -6,6 +6,7 @@ import argparse
 import io
 import json
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from codedla.cli.checkpoint import Checkpoint, check_resume
+from codedla.cli.checkpoint import EVERY, Checkpoint, check_resume
 from codedla.cli.datasets import Labelled, check_data, load_data
 from codedla.cli.jobs import count_ranks, enter_mpi, faults_of, start_job
-from codedla.cli.messages import fail, say
+from codedla.cli.messages import as_options, counted, fail, overflow_is_said, say
 from codedla.cli.output import check_distinct, check_text
 from codedla.errors import CodedlaError, NotDecodable, UsageError
 from codedla.iterative.descent import Descent, ScaledNet
@@ -29,6 +30,7 @@ from codedla.writing import write_bytes, write_text
 __all__ = ["train"]
 
 _EPOCHS, _BATCH, _HIDDEN = 10, 500, (100,)
+_NAMES = ("scheme", "stragglers", "robust", "errors")
 _STATUS_EVERY = 0.1
 """Seconds between two lines of the status."""
 
@@ -66,7 +68,7 @@ def train(args: argparse.Namespace) -> int:
         # The other ranks are on their way into MPI: meet them there and send them home.
         return enter_mpi(args, failure=fail(error))
     if setting is None:
-        return start_job(args, status=True)
+        return start_job(args, status=True, saved="the state")
 
     def work(pool: Any) -> None:
         _descend(args, task, setting, pool)
@@ -79,7 +81,8 @@ def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> _Task:
     n_ranks = count_ranks(args, world, "train", "training")
     if args.model == "logistic" and args.hidden:
         raise UsageError(
-            f"logistic regression has no hidden units; got --hidden {args.hidden}; use --model mlp"
+            "logistic regression has no hidden units; got --hidden "
+            f"{','.join(map(str, args.hidden))}; use --model mlp, or leave it out"
         )
     if args.epochs and args.iterations:
         raise UsageError(
@@ -89,7 +92,10 @@ def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> _Task:
     kind = check_data(args.data, args.labels)
     if args.label is not None and kind != "csv":
         raise UsageError(f"--label is for CSV files; got {args.data}; leave it out")
-    gradient_code(n_ranks - 1, args.scheme, args.stragglers, args.robust, args.errors)
+    try:
+        gradient_code(n_ranks - 1, args.scheme, args.stragglers, args.robust, args.errors)
+    except UsageError as error:
+        raise as_options(error, _NAMES) from error
     if not args.output.endswith(".npz"):
         raise UsageError(f"a model goes to .npz; got {args.output!r}; add the ending")
     check_text(Path(args.output), force=args.force)
@@ -131,7 +137,7 @@ def _set(args: argparse.Namespace, task: _Task) -> _Setting:
             "label": args.label,
             "seed": seed,
         }
-        task.checkpoint = Checkpoint(Path(args.checkpoint), identity)
+        task.checkpoint = Checkpoint(Path(args.checkpoint), args.command, identity)
         if args.resume:
             _go_on(args, task.checkpoint, descent, rounds)
     return _Setting(
@@ -152,13 +158,13 @@ def _go_on(args: argparse.Namespace, checkpoint: Checkpoint, descent: Descent, r
     done, arrays = found
     if done >= rounds:
         raise UsageError(
-            f"--epochs or --iterations count those of earlier runs; got {rounds} rounds after "
-            f"{done} in {args.checkpoint}; allow more"
+            f"--epochs or --iterations count those of earlier runs; got "
+            f"{counted(rounds, 'round')} after {done} in {args.checkpoint}; allow more"
         )
     shapes = {name: array.shape for name, array in arrays.items()}
     if shapes != dict.fromkeys(("theta", "velocity"), descent.theta.shape):
         raise UsageError(
-            f"a checkpoint must be of this command; got {args.checkpoint}; name another one"
+            f"a checkpoint must be of the same model; got {args.checkpoint}; name another one"
         )
     descent.theta, descent.velocity, descent.rounds = arrays["theta"], arrays["velocity"], done
     if not args.quiet:
@@ -175,6 +181,7 @@ def _descend(args: argparse.Namespace, task: _Task, setting: _Setting, pool: Any
     descent, epochs = setting.descent, []
     began = time.monotonic()
     with (
+        warnings.catch_warnings(),
         status(args.quiet) as show,
         CodedGradient(
             setting.net,
@@ -187,6 +194,7 @@ def _descend(args: argparse.Namespace, task: _Task, setting: _Setting, pool: Any
             seed=args.seed or 0,
         ) as gradient,
     ):
+        overflow_is_said()  # the loss is looked at in every round
         watch = _watch(args, task, setting, gradient, show)
         try:
             for ended in descent.run(gradient, setting.rounds):
@@ -235,6 +243,7 @@ def _watch(
     """Return what shows how it goes, saves it, and looks at the clock."""
     began = shown = saved = time.monotonic()
     descent, first = setting.descent, setting.descent.rounds
+    every = args.checkpoint_every or EVERY
 
     def watch(epoch: dict[str, Any] | None) -> None:
         nonlocal shown, saved
@@ -255,13 +264,13 @@ def _watch(
                 f"round {descent.rounds} of {setting.rounds}: loss {descent.losses[-1]:.4f}"
                 f"{found}, {rate:.0f} rounds/s{ranks}"
             )
-        if now - saved >= args.checkpoint_every:
+        if now - saved >= every:
             saved = now
             _save(task, descent)
         if args.timeout is not None and now - began > args.timeout:
             raise NotDecodable(
                 f"training did not end within {args.timeout:g} s: {descent.rounds} of "
-                f"{setting.rounds} rounds; allow more time"
+                f"{counted(setting.rounds, 'round')}; give more --timeout"
             )
 
     return watch
@@ -320,13 +329,15 @@ def _summary(args: argparse.Namespace, setting: _Setting, report: dict[str, Any]
     wrong = f"; wrong: {', '.join(report['wrong'])}" if report["wrong"] else ""
     last = report["epochs"][-1]
     right = last["accuracy"]
-    found = "" if right is None else f", accuracy {right:.2%} of {len(setting.back[0])} rows"
+    back = counted(len(setting.back[0]), "row")
+    found = "" if right is None else f", accuracy {right:.2%} of {back}"
     rate = report["rounds"] / max(report["seconds"], 1e-9)
     return (
-        f"{'-'.join(map(str, report['sizes']))} trained on {report['rows']['trained']} rows by "
-        f"scheme {args.scheme}, any {report['threshold']} of {report['n_workers']} workers: loss "
+        f"{'-'.join(map(str, report['sizes']))} trained on "
+        f"{counted(report['rows']['trained'], 'row')} by scheme {args.scheme}, any "
+        f"{report['threshold']} of {counted(report['n_workers'], 'worker')}: loss "
         f"{last['loss']:.4f}{found}\n"
-        f"time {report['seconds']:.3f} s, {report['rounds']} rounds, {rate:.0f} rounds/s; late "
-        f"(rounds): {late}; lost: {gone}{wrong}\n"
+        f"time {report['seconds']:.3f} s, {counted(report['rounds'], 'round')}, {rate:.0f} "
+        f"rounds/s; late (rounds): {late}; lost: {gone}{wrong}\n"
         f"written to {args.output}"
     )

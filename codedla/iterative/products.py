@@ -14,13 +14,15 @@ from codedla.errors import UsageError
 from codedla.iterative.substitute import SubstituteMatrix, check_product
 from codedla.linalg.matvec import store
 
-__all__ = ["DECODINGS", "Exact", "Products", "open_products"]
+__all__ = ["DECODINGS", "GENERATOR_OF", "Exact", "Products", "open_products"]
 
 Array = NDArray[Any]
 
 DECODINGS = ("exact", "substitute", "stale", "least-squares")
 """How products are decoded. The last one, which fills what is unknown with zeros, is there to be
 compared with: iterations do not converge with it."""
+GENERATOR_OF = {"substitute": "sparse", "stale": "replication", "least-squares": "sparse"}
+"""What the shares are of decodings that are not exact."""
 _SUBSTITUTE_OPTIONS = ("blocks", "weight", "tolerate", "deadline", "erasures", "seed")
 _EXACT_OPTIONS = ("code", "blocks", "tolerate", "nodes", "tolerance", "memory", "speculate")
 
@@ -133,7 +135,5 @@ def open_products(A: Any, pool: Pool | None, decode: str, **options: Any) -> Pro
         if np.dtype(A.dtype if hasattr(A, "dtype") else np.asarray(A).dtype).kind in "iub":
             A = A.astype(np.float64) if hasattr(A, "astype") else np.asarray(A, np.float64)
         return Exact(store(A, pool=pool, **options), owned=True)
-    if decode == "stale":
-        return SubstituteMatrix(A, pool=pool, generator="replication", **options)
-    kind = SubstituteMatrix if decode == "substitute" else _Forgetful
-    return kind(A, pool=pool, **options)
+    kind = _Forgetful if decode == "least-squares" else SubstituteMatrix
+    return kind(A, pool=pool, generator=GENERATOR_OF[decode], **options)

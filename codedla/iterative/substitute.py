@@ -54,7 +54,7 @@ from codedla.linalg.forgotten import hold
 from codedla.linalg.operands import as_operand
 from codedla.linalg.reporting import complete_report, new_report, tell_losses
 
-__all__ = ["GENERATORS", "SubstituteMatrix", "check_product", "sparse_generator"]
+__all__ = ["GENERATORS", "SubstituteMatrix", "check_mixtures", "check_product", "sparse_generator"]
 
 Array = NDArray[Any]
 
@@ -100,9 +100,51 @@ def sparse_generator(n_workers: int, blocks: int, weight: int, seed: int) -> NDA
         if np.linalg.matrix_rank(generator) == blocks:
             return generator
     raise UsageError(
-        f"{n_workers} rows with {weight} non-zeros cannot tell {blocks} blocks apart; "
-        "use fewer blocks, or weight=2 or more"
+        f"{n_workers} rows with {weight} non-zero{'s' * (weight != 1)} cannot tell {blocks} blocks "
+        "apart; use fewer blocks, or weight=2 or more"
     )
+
+
+def check_mixtures(
+    workers: int,
+    *,
+    generator: str = "sparse",
+    blocks: int | None = None,
+    weight: int | None = None,
+    tolerate: int | None = None,
+    seed: int = SEED,
+) -> tuple[NDArray[np.float64], int]:
+    """Return the generator (workers, blocks) and how many replies are not waited for.
+
+    Parameters as of :class:`SubstituteMatrix`.
+
+    Raises
+    ------
+    UsageError
+        One breaks its rule, or there is no such generator.
+    """
+    count = whole_number(
+        _default_blocks(workers, generator) if blocks is None else blocks, "blocks", least=1
+    )
+    if count > workers:
+        raise UsageError(
+            f"blocks are at most one a worker; got {count} for {workers} workers; use fewer"
+        )
+    mixed = whole_number(min(WEIGHT, count) if weight is None else weight, "weight", least=1)
+    if mixed > count:
+        raise UsageError(
+            f"weight is at most the number of blocks, {count} with {workers} workers; got {mixed}; "
+            "use a smaller one"
+        )
+    late = whole_number(workers // 4 if tolerate is None else tolerate, "tolerate", least=0)
+    if late >= workers:
+        raise UsageError(
+            f"tolerate is below the {workers} workers: a round waits for somebody; got {late}; use "
+            "a smaller one"
+        )
+    if generator == "replication":
+        return np.eye(count)[np.arange(workers) % count], late
+    return sparse_generator(workers, count, mixed, seed), late
 
 
 class _AnySurvivors(Code):
@@ -195,8 +237,8 @@ class SubstituteMatrix:
     pool : Pool
     blocks : int, optional
         Row blocks, at most one a worker; two thirds of the workers by default.
-    weight : int
-        Blocks mixed in each share; fewer where there are fewer.
+    weight : int, optional
+        Blocks mixed in each share, at most all of them; by default 3, fewer where there are fewer.
     tolerate : int, optional
         Workers whose replies are not waited for; a quarter of all by default.
     deadline : float, optional
@@ -227,7 +269,7 @@ class SubstituteMatrix:
         *,
         pool: Pool,
         blocks: int | None = None,
-        weight: int = WEIGHT,
+        weight: int | None = None,
         tolerate: int | None = None,
         deadline: float | None = None,
         generator: str = "sparse",
@@ -242,26 +284,17 @@ class SubstituteMatrix:
                 "an iterated matrix must be finite; got NaN or Inf; take them out of A"
             )
         workers = pool.n_workers
-        count = whole_number(
-            _default_blocks(workers, generator) if blocks is None else blocks, "blocks", least=1
+        rows, late = check_mixtures(
+            workers,
+            generator=generator,
+            blocks=blocks,
+            weight=weight,
+            tolerate=tolerate,
+            seed=seed,
         )
-        if count > workers:
-            raise UsageError(
-                f"blocks are at most one a worker; got {count} for {workers} workers; use fewer"
-            )
-        weight = min(whole_number(weight, "weight", least=1), count)
-        late = whole_number(workers // 4 if tolerate is None else tolerate, "tolerate", least=0)
-        if late >= workers:
-            raise UsageError(
-                f"a round waits for somebody: tolerate is below the {workers} workers; got "
-                f"{late}; use a smaller one"
-            )
+        count = rows.shape[1]
         erasures = fraction(erasures, "erasures", zero=True, cure="use for instance 0.3")
         self._deadline = None if deadline is None else positive(deadline, "deadline")
-        if generator == "sparse":
-            rows = sparse_generator(workers, count, weight, seed)
-        else:
-            rows = np.eye(count)[np.arange(workers) % count]
         self.shape, self.dtype = checked.shape, np.dtype(compute_dtype(checked.dtype))
         if self.dtype.kind == "i":
             self.dtype = np.dtype(np.float64)

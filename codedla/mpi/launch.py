@@ -219,7 +219,7 @@ def run_job(
     The job's output passes through as it comes (the launcher's own remarks on how processes ended
     are held back, and dropped once the master has reported).  SIGINT, SIGTERM and SIGHUP that reach
     this process are handed to the launcher; what has not ended `grace` seconds later is ended by
-    force.
+    force. What the ranks say of it is dropped: whoever called says it.
 
     Parameters
     ----------
@@ -377,7 +377,8 @@ class _Job:
         stdout = out.text(drop_remarks=True) if out else ""
         stderr = err.text(
             drop_remarks=code is not None or bool(caught),
-            drop_farewells=code is None and bool(caught),
+            # Whoever started the job says so: what rank 0 says may be lost on its way.
+            drop_farewells=bool(caught),
         )
         return JobResult(
             code=_exit_code(code, caught, process.returncode, self.hung),

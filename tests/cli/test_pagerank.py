@@ -58,6 +58,14 @@ def test_edge_lists(tmp_path, name, text):
     assert links(load_graph(str(path))) == {tuple(edge): 1.0 for edge in EDGES.tolist()}
 
 
+@pytest.mark.parametrize("comment", [b"\xef\xbb\xbf", b"# Gr\xe4ph\n", "# Gräph\n".encode()])
+def test_text_of_any_encoding(tmp_path, comment):
+    path = tmp_path / "edges.txt"
+    path.write_bytes(comment + b"1 2\n2 1\n")
+    check_graph(str(path))
+    assert links(load_graph(str(path))) == {(1, 2): 1.0, (2, 1): 1.0}
+
+
 def test_matrices_and_arrays(tmp_path):
     A = sp.coo_array(([2.0, 1.0, 3.0], ([0, 1, 3], [1, 0, 2])), shape=(5, 5))
     sp.save_npz(tmp_path / "a.npz", A.tocsr())
@@ -74,7 +82,13 @@ def test_matrices_and_arrays(tmp_path):
     ("name", "data", "message"),
     [
         ("none.txt", None, "an existing file"),
-        ("words.txt", b"alice bob\n", "two integer ids.*line 1: 'alice bob'"),
+        ("words.txt", b"alice bob\n", "two integer ids.*line 1: 'alice bob'.*begin it with #"),
+        (
+            "header.csv",
+            b"# x\n\nsource,target\n1,2\n",
+            "line 3: 'source,target'.* a header, remove",
+        ),
+        ("later.txt", b"1 2\nalice bob\n", r"line 2: 'alice bob'\); convert it, or"),
         ("one.txt", b"# x\n1 2\n3\n", "two integer ids.*line 3: '3'"),
         ("real.txt", b"1.5 2\n", "two integer ids"),
         ("late.txt", b"1 2\n" * 1500 + b"1 x\n", "two integer ids.*row 1500"),
@@ -82,7 +96,10 @@ def test_matrices_and_arrays(tmp_path):
         ("comments.txt", b"# nothing\n", "got no links"),
         ("cut.txt.gz", gzip.compress(TEXT.encode() * 9)[:-12], "complete, readable file"),
         ("not.txt.gz", b"1 2\n", "complete, readable file"),
-        ("binary.txt", bytes(range(128, 256)), "complete, readable file"),
+        ("binary.txt", bytes(range(128, 256)), "must be text.* got .*which is not text; name"),
+        ("zeros.txt", bytes(100), "must be text"),
+        ("wide.txt", "1 2\n".encode("utf-16"), "must be text"),
+        ("archive.txt", gzip.compress(b"1 2\n"), "must be text.* with the ending .gz"),
         ("huge.txt", b"1 99999999999999999999\n", "two integer ids"),
     ],
 )
@@ -106,7 +123,20 @@ def test_files_that_are_no_graphs(tmp_path, name, data, message):
         (("--ranks", 3, "-o", "g.csv"), "must not exist yet"),
         (("--ranks", 3, "--damping", 1), "must be from 0 up to"),
         (("--ranks", 3, "--personalize", "x"), "integer ids, separated by commas"),
-        (("--ranks", 3, "--erasures", 0.3), "use --decode substitute"),
+        (("--ranks", 3, "--erasures", 0.3), "--erasures 0.3 is for decoding from any replies"),
+        (("--ranks", 3, "--weight", 2, "--round-deadline", 1), "--weight 2 and --round-deadline 1"),
+        (
+            ("--ranks", 5, "--decode", "substitute", "--weight", 99),
+            "--weight is at most the number of blocks, 2 with 4 workers; got 99; use a smaller",
+        ),
+        (("--ranks", 5, "--decode", "stale", "--weight", 2), "got --weight 2 with --decode stale"),
+        (("--ranks", 5, "--decode", "stale", "--blocks", 9), "--blocks are at most one a worker"),
+        (("--ranks", 5, "--decode", "substitute", "--tolerate", 4), "--tolerate is below the 4"),
+        (("--ranks", 5, "--decod", "stale"), "(perhaps --decode); see codedla pagerank --help"),
+        (("--ranks", 3, "--checkpoint-every", 5), "got --checkpoint-every 5 alone"),
+        (("--ranks", 3, "-o", "/proc/r.csv"), "an output's directory must be writable"),
+        (("--ranks", 3, "-o", "g.csv/r.csv"), "an output's directory must exist"),
+        (("--ranks", 3, "--checkpoint", "/proc/c"), "in a directory that can be written to"),
         (("--ranks", 3, "--decode", "substitute", "--code", "mds"), "got --code"),
         (("--ranks", 3, "--decode", "stale", "--blocks", "2x2"), "got --blocks 2x2"),
         (("--ranks", 3, "--resume"), "name it with --checkpoint"),
@@ -188,8 +218,9 @@ def test_ranks_that_did_not_settle_are_written_and_gone_on_from(program, tmp_pat
     )
     done = program(*command, "--rounds", 4)
     assert done.code == 1
-    assert len(done.err.splitlines()) == 1
-    assert "did not settle in 4 rounds" in done.error_lines[0]
+    error, kept = done.err.splitlines()
+    assert "did not settle in 4 rounds" in error
+    assert kept == "codedla: the iterate in c is safe: the same command with --resume goes on"
     assert (tmp_path / "r.csv").exists()
     assert (tmp_path / "c").exists()
     changed = program(*command, "--resume", "--force", "--damping", 0.5)
@@ -222,3 +253,28 @@ def test_an_unknown_id_and_a_time_out(program, tmp_path):
     assert "did not settle within 0.001 s" in late.error_lines[0]
     assert (tmp_path / "c").exists()
     assert not (tmp_path / "r.csv").exists()
+
+
+@jobs
+@launched
+def test_one_round_is_one(program, tmp_path):
+    (tmp_path / "g.txt").write_text("1 2\n")
+    done = program("pagerank", "g.txt", "-o", "r.csv", "--ranks", 3, "--tol", 10)
+    assert done.code == 0, done
+    assert "of 2 nodes and 1 link, decoding exact: 1 round, last change" in done.out
+    done = program("pagerank", "g.txt", "-o", "s.csv", "--ranks", 3, "--rounds", 1)
+    assert "did not settle in 1 round:" in done.error_lines[0]
+
+
+@jobs
+@launched
+def test_ctrl_c_keeps_the_checkpoint(interrupted, tmp_path):
+    (tmp_path / "g.txt").write_text(TEXT)
+    words = "pagerank g.txt -o r.csv --ranks 4 --tol 1e-300 --rounds 1000000000 --checkpoint c"
+    slow = [f"--inject=delay:{rank}:0.05" for rank in (1, 2, 3)]
+    done = interrupted(*words.split(), *slow, "--checkpoint-every", 0.1, when="c")
+    assert (done.code, done.out) == (130, "")
+    assert done.err == (
+        "codedla: interrupted; the iterate in c is safe: the same command with --resume goes on\n"
+    )
+    assert {path.name for path in tmp_path.iterdir()} == {"g.txt", "c"}

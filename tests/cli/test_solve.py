@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,7 +129,7 @@ def test_a_method_that_breaks_down_says_so():
 
 def test_checkpoints(tmp_path):
     path = tmp_path / "state"
-    point = Checkpoint(path, {"A": [1, 2], "b": "x"})
+    point = Checkpoint(path, "solve", {"A": [1, 2], "b": "x"})
     assert point.load() is None
     point.save(7, x=np.arange(3.0))
     count, arrays = point.load()
@@ -135,24 +137,69 @@ def test_checkpoints(tmp_path):
     np.testing.assert_array_equal(arrays["x"], np.arange(3.0))
     assert [p.name for p in tmp_path.iterdir()] == ["state"]
     with pytest.raises(UsageError, match="or they have changed: A;"):
-        Checkpoint(path, {"A": [1, 3], "b": "x"}).load()
-    with pytest.raises(UsageError, match="must not exist yet"):
+        Checkpoint(path, "solve", {"A": [1, 3], "b": "x"}).load()
+    with pytest.raises(UsageError, match="of codedla solve, not train"):
+        Checkpoint(path, "train", {"A": [1, 2], "b": "x"}).load()
+    with pytest.raises(UsageError, match=r"must not exist yet.*--resume goes on from it"):
         point.check(resume=False, force=False)
     point.check(resume=True, force=False)
     whole = path.read_bytes()
-    for damaged in (
-        b"",
-        whole[: len(whole) // 2],
-        b"nonsense",
-        whole.replace(b"c\0\0\0o", b"d\0\0\0o"),
-    ):
+    for damaged in (whole[: len(whole) // 2], whole[:60], whole.replace(b"c\0\0\0o", b"d\0\0\0o")):
         path.write_bytes(damaged)
         with pytest.raises(UsageError, match="complete and undamaged"):
             point.load()
-    with pytest.raises(UsageError, match="a file in a directory"):
-        Checkpoint(tmp_path / "no" / "state", {}).check(resume=False, force=False)
+        point.check(resume=False, force=True)
     point.remove()
     assert not path.exists()
+
+
+@pytest.mark.parametrize("name", ["no/state", "file/state", "/proc/state", "/dev/null", "n" * 300])
+def test_a_checkpoint_needs_a_place(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="a file in a directory") as raised:
+        Checkpoint(Path(name), "solve").check(resume=False, force=True)
+    assert "\n" not in str(raised.value)
+
+
+def users_files():
+    """Files that are no checkpoints, by name."""
+    arrays, facts = io.BytesIO(), io.BytesIO()
+    np.savez(arrays, X=B)
+    np.savez(facts, facts=B)
+    array = io.BytesIO()
+    np.save(array, B)
+    return {
+        "b.npy": array.getvalue(),
+        "data.npz": arrays.getvalue(),
+        "facts.npz": facts.getvalue(),
+        "text": b"nonsense",
+        "empty": b"",
+    }
+
+
+@pytest.mark.parametrize("name", list(users_files()))
+@pytest.mark.parametrize("command", ["solve A.npy b.npy", "pagerank A.npy", "train A.npz"])
+def test_a_users_file_is_no_checkpoint(tmp_path, monkeypatch, capsys, command, name):
+    """It is not replaced, with --force either, and nobody is told to remove it."""
+    monkeypatch.chdir(tmp_path)
+    np.save("A.npy", np.array([[0, 1], [1, 0]]))
+    np.save("b.npy", np.ones(2))
+    np.savez("A.npz", X=np.eye(3), y=np.arange(3))
+    (tmp_path / "mine").mkdir()
+    path = tmp_path / "mine" / name
+    path.write_bytes(users_files()[name])
+    output = {"s": "x.npy", "p": "r.csv", "t": "m.npz"}[command[0]]
+    line = [*command.split(), "-o", output, "--ranks", "3", "--checkpoint", str(path)]
+    for more in ([], ["--resume"], ["--force"], ["--resume", "--force"]):
+        assert main([*line, *more]) == 2
+        (said,) = capsys.readouterr().err.splitlines()
+        assert "which is none" in said
+        assert "another name" in said
+        assert "remove" not in said
+        assert "--force" not in said
+        assert "protocol" not in said
+    assert path.read_bytes() == users_files()[name]
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -197,8 +244,54 @@ def test_not_converged_then_resumed(program, system):
     assert 0 < np.linalg.norm(GENERAL @ first - B) < np.linalg.norm(B)
     answer = program(*again, "--resume")
     assert answer.code == 0, answer.err
+    assert answer.err == "codedla: going on from iteration 5 in c\n"
     assert ", 5 before: residual" in answer.out
     np.testing.assert_allclose(np.load(system / "x.npy"), np.linalg.solve(GENERAL, B), rtol=1e-6)
+
+
+@pytest.mark.jobs
+@needs_mpi
+def test_another_method_goes_on_and_says_so(program, system):
+    """What has been reached is a start for any method; minres gave it up for want of --maxiter."""
+    again = words("solve S.npy b.npy -o x.npy --ranks 4 --checkpoint c --rtol 1e-11 --json")
+    answer = program(*again, *words("--assume symmetric --maxiter 4"))
+    assert answer.code == 1
+    (error,) = answer.error_lines
+    assert "minres did not reach" in error
+    assert "--method cg or --assume spd if A is positive definite" in error
+    assert "the iterate in c is safe" in answer.err
+    assert json.loads(answer.out)["earlier_methods"] == []
+    answer = program(*again, *words("--assume spd --maxiter 3 --resume"))
+    assert answer.code == 1
+    assert "going on from iteration 4 in c, by cg, minres before" in answer.err
+    answer = program(*again, *words("--method gmres --resume"))
+    assert answer.code == 0, answer.err
+    assert answer.err == "codedla: going on from iteration 7 in c, by gmres, minres, cg before\n"
+    report = json.loads(answer.out)
+    assert (report["earlier_iterations"], report["method"]) == (7, "gmres")
+    assert report["earlier_methods"] == ["minres", "cg"]
+    np.testing.assert_allclose(np.load(system / "x.npy"), np.linalg.solve(SPD, B), rtol=1e-8)
+
+
+@pytest.mark.jobs
+@needs_mpi
+def test_ctrl_c_keeps_the_checkpoint(interrupted, system):
+    hard = np.diag(np.logspace(0, 12, 300))
+    np.save(system / "H.npy", hard)
+    np.save(system / "c.npy", np.ones(300))
+    answer = interrupted(
+        *words("solve H.npy c.npy -o x.npy --ranks 4 --assume spd --rtol 1e-300"),
+        *words("--maxiter 100000000 --checkpoint c --checkpoint-every 0.1"),
+        *(f"--inject=delay:{rank}:0.01" for rank in (1, 2, 3)),
+        when="c",
+    )
+    assert (answer.code, answer.out) == (130, "")
+    assert answer.err.splitlines()[-1] == (
+        "codedla: interrupted; the iterate in c is safe: the same command with --resume goes on"
+    )
+    assert answer.err.count("\n") == 1
+    found = {"A.npy", "H.npy", "S.npy", "T.npy", "b.npy", "c", "c.npy"}
+    assert {path.name for path in system.iterdir()} == found
 
 
 @pytest.mark.jobs
@@ -254,6 +347,31 @@ def test_auto_takes_what_a_file_says(system):
         ("A.npy b.npy -o x.npy --ranks 3 --inject delay:3:1", "must name a worker rank, 1 to 2"),
         ("A.npy b.npy -o x.npy --ranks 3 --rtol 0", "must be positive"),
         ("A.npy b.npy -o x.npy --ranks 3 --method qmr", "invalid choice"),
+        ("A.npy b.npy -o x.npy --ranks 3 --methd cg", "--methd cg (perhaps --method); see codedla"),
+        ("A.npy b.npy c.npy -o x.npy --ranks 3", "arguments: c.npy; see codedla solve --help"),
+        ("A.npy b.npy -o /proc/x.npy --ranks 3", "an output's directory must be writable"),
+        ("A.npy b.npy -o b.npy/x.npy --ranks 3", "an output's directory must exist"),
+        ("A.npy b.npy -o x.npy --report /dev/null --force --ranks 3", "an ordinary file"),
+        (
+            "A.npy b.npy -o x.npy --ranks 3 --checkpoint-every 5",
+            "got --checkpoint-every 5 alone; name a file with --checkpoint, or leave it out",
+        ),
+        (
+            "A.npy b.npy -o x.npy --ranks 3 --method cg --restart 5",
+            "--restart is of gmres; got --restart 5 with --method cg; leave it out, or take --meth",
+        ),
+        (
+            "A.npy b.npy -o x.npy --ranks 3 --assume symmetric --restart 20",
+            "got --restart 20 with minres, which auto takes here; leave it out",
+        ),
+        (
+            "A.npy b.npy -o x.npy --ranks 3 --adjoint separate",
+            "--adjoint is of lsqr and lsmr; got --adjoint separate with gmres, which auto takes",
+        ),
+        ("T.npy b.npy -o x.npy --ranks 3 --restart 5", "with lsqr, which auto takes here"),
+        ("A.npy b.npy -o x.npy --ranks 3 --method minres --adjoint shared", "--adjoint shared"),
+        ("T.npy b.npy -o x.npy --ranks 3 --assume spd", "--assume spd is for square matrices"),
+        ("S.npy b.npy -o x.npy --ranks 3 --assume general --method cg", "got --assume general"),
     ],
 )
 def test_bad_usage_is_one_line(system, monkeypatch, capsys, line, message):

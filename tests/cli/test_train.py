@@ -81,11 +81,6 @@ def test_features_are_scaled_where_they_are(files):
         ("half", idx(X)[:-5], "its header says"),
         ("noise", b"hello, world", "data are IDX files"),
         ("bad.npz", b"PK", "complete"),
-        ("text.csv", b"a,b\n1,2\nx,3\n", "could not convert"),
-        ("ragged.csv", b"a,b\n1,2\n1,2,3\n", "different numbers of columns"),
-        ("nan.csv", b"a,b\n1,2\nnan,3\n", "must be finite"),
-        ("one.csv", b"a,b\n1,2\n3,2\n", "two classes"),
-        ("empty.csv", b"a,b\n", "no rows"),
     ],
 )
 def test_damaged_data_are_one_line(files, name, content, words):
@@ -93,6 +88,56 @@ def test_damaged_data_are_one_line(files, name, content, words):
     labels = "labels.gz" if "." not in name or name.endswith(".gz") else None
     with pytest.raises(UsageError, match=words):
         load_data(name, labels)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a,b\n1,2\nx,3\n", "got 'x' in line 3, column 1 ('a') of t.csv; give a number or drop"),
+        (b"a,b,c\n1,,2\n3,4,5\n", "got an empty cell in line 2, column 2 ('b') of t.csv"),
+        (b"a,b\n1,2\n\n,3\n", "got an empty cell in line 4, column 1 ('a') of t.csv"),
+        (b"a,b\n1,2\n3,4\n,\n", "got an empty cell in line 4, column 1"),
+        (b"a,b\n1,2\nnan,3\n", "must be finite numbers; got 'nan' in line 3, column 1 ('a')"),
+        (b"a,b\n1e999,2\n3,3\n", "got '1e999' in line 2, column 1 ('a')"),
+        (b"1,2,3\n4,x,5\n", "got 'x' in line 2, column 2 of t.csv"),
+        (b"0,1,label\n4,7,x\n5,6,y\n", ""),
+        (b"0,one,kind\n4,7,x\n5,6,y\n", "got 'one' in line 1, column 2 of t.csv; names of columns"),
+        (b"a,b\n1,2\n3,\n", "every row has a label; got an empty cell in line 3 of t.csv"),
+        (b"a,b\n1,2\n1,2,3\n", "got 3 in line 3 of t.csv, not 2; correct that line"),
+        (b"a,b\n1,2\n1\n", "got 1 in line 3 of t.csv, not 2"),
+        (b'a,b\n"1\n",2\n1,2,3\n', "got 3 in line 4 of t.csv, not 2"),
+        (b"a;b\n1;2\n3;4\n", "got one column in t.csv; write commas"),
+        (b"a,b\n1,2\n3,\xe9\n", "text in UTF-8; got byte 0xe9 in line 3 of t.csv; convert it"),
+        (b"a,b\n1,nan\n3,4\n", "labels must be finite"),
+        (b"a,b\n1,2\n3,2\n", "a classifier needs two classes; got 2 alone; check t.csv"),
+        (b"a,b\n1,x\n3,x\n", "a classifier needs two classes; got 'x' alone; check t.csv"),
+        (b"a,b\n", "a table has rows of data; got none in t.csv"),
+        (b"", "a table has rows of data; got none in t.csv"),
+    ],
+)
+def test_what_is_wrong_in_a_table_is_named_by_its_place(files, content, words):
+    (files / "t.csv").write_bytes(content)
+    if not words:
+        assert load_data("t.csv").X.tolist() == [[4, 7], [5, 6]]
+        return
+    with pytest.raises(UsageError) as raised:
+        load_data("t.csv")
+    assert words in str(raised.value)
+    assert "fetch" not in str(raised.value)
+
+
+def test_what_is_no_number_in_other_files(files):
+    np.savez("objects.npz", X=np.array([[1], ["a"]], dtype=object), y=np.arange(2))
+    with pytest.raises(UsageError, match=r"got Python objects in objects\.npz"):
+        load_data("objects.npz")
+    np.savez("words.npz", X=np.array([["1"], ["a"]]), y=np.arange(2))
+    with pytest.raises(UsageError, match="features must be real numbers; got <U1 in"):
+        load_data("words.npz")
+    np.savez("one.npz", X=np.eye(2), y=np.array(["x", "x"]))
+    with pytest.raises(UsageError, match=r"got 'x' alone; check one\.npz"):
+        load_data("one.npz")
+    with pytest.raises(UsageError, match=r"two IDX files; got data\.csv, which is none"):
+        load_data("images", "data.csv")
 
 
 # -- the descent -----------------------------------------------------------------------------------
@@ -134,7 +179,32 @@ def test_a_descent_goes_on_as_it_would_have_gone():
         ("data.npz -o m.npz --ranks 3 --scheme magic", "scheme must be one of"),
         ("data.npz -o m.npz --ranks 3 --stragglers 2", "more than 2 workers"),
         ("data.npz -o m.npz --ranks 6 --robust krum", "equal standing"),
-        ("data.npz -o m.npz --ranks 3 --model logistic --hidden 5", "no hidden units"),
+        ("data.npz -o m.npz --ranks 3 --model logistic --hidden 5,6", "got --hidden 5,6; use"),
+        ("data.npz -o m.npz --ranks 3 --scheme magic", "--scheme must be one of cyclic, "),
+        (
+            "data.npz -o m.npz --ranks 3 --scheme uncoded --stragglers 1",
+            "--stragglers 1; use --",
+        ),
+        ("data.npz -o m.npz --ranks 6 --scheme bibd", "or --scheme expander"),
+        ("data.npz -o m.npz --ranks 6 --robust krum", "--robust krum compares"),
+        (
+            "data.npz -o m.npz --ranks 6 --robust majority",
+            "got --scheme cyclic; use --scheme fractional, or --robust locate",
+        ),
+        ("data.npz -o m.npz --ranks 6 --robust vote", "--robust must be one of majority, locate"),
+        (
+            "data.npz -o m.npz --ranks 6 --errors 2",
+            "--errors are found by a robust method; got --errors 2 without one; add --robust loc",
+        ),
+        ("data.npz -o m.npz --ranks 5 --scheme fractional --stragglers 2", "or --scheme cyclic"),
+        ("data.csv -o m.npz --ranks 3 --checkpoint-every 5", "got --checkpoint-every 5 alone"),
+        (
+            "data.csv -o m.npz --ranks 3 --learning 5",
+            "(perhaps --learning-rate); see codedla",
+        ),
+        ("data.csv -o /proc/m.npz --ranks 3", "an output's directory must be writable"),
+        ("data.csv -o data.npz/m.npz --ranks 3", "an output's directory must exist"),
+        ("data.csv -o m.npz --ranks 3 --checkpoint /proc/c", "in a directory that can be written"),
         ("data.npz -o m.npz --ranks 3 --hidden 5,x", "list of whole numbers"),
         ("data.npz -o m.npz --ranks 3 --epochs 2 --iterations 3", "leave one out"),
         ("data.npz -o m.npz --ranks 3 --validation 1", "not including, 1"),
@@ -149,6 +219,22 @@ def test_errors_are_one_line_before_any_rank_works(files, capsys, words, said):
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("codedla: error: ")
     assert said in line
+    assert "='" not in line, "these are words of Python"
+
+
+def test_an_unknown_column_of_labels_has_a_cure(files):
+    with pytest.raises(UsageError) as raised:
+        load_data("data.csv", label="species")
+    assert str(raised.value) == (
+        "--label must be a column of data.csv, which has a, b, c, d, e, f, kind; got 'species'; "
+        "give one of these names, or a number from 1 to 7"
+    )
+    with pytest.raises(UsageError, match="which has columns 1 to 2; got '3'; give a number from"):
+        load_data("turned.txt", label="3")
+    names = ",".join(f"p{place}" for place in range(700))
+    (files / "wide.csv").write_text(f"{names}\n{'1,' * 699}2\n")
+    with pytest.raises(UsageError, match=r"p11 and 688 more; got 'x'; give .* 1 to 700$"):
+        load_data("wide.csv", label="x")
 
 
 @pytest.mark.jobs
@@ -184,10 +270,49 @@ def test_it_trains_with_a_late_rank_and_is_gone_on_with(files, program):
 
 @pytest.mark.jobs
 @needs_mpi
-def test_a_rate_that_is_too_large_is_said(files, program):
+@pytest.mark.parametrize("rate", [1e30, 1e300])
+def test_a_rate_that_is_too_large_is_said(files, program, rate):
     done = program(
-        "train", "data.csv", "-o", "m.npz", "--ranks", 3, "--learning-rate", 1e30, "--hidden", 4
+        "train", "data.csv", "-o", "m.npz", "--ranks", 3, "--learning-rate", rate, "--hidden", 4
     )
     assert done.code == 1, done
+    assert done.err.splitlines() == done.error_lines
     assert "use a smaller one" in done.error_lines[0]
     assert not (files / "m.npz").exists()
+
+
+@pytest.mark.jobs
+@needs_mpi
+def test_one_round_is_one_and_other_options_are_named(files, program):
+    words = ["train", "data.npz", "--ranks", 3, "-o", "m.npz"]
+    done = program(*words, "--iterations", 1)
+    assert done.code == 0, done
+    assert " 1 round, " in done.out
+    words += ["--force", "--checkpoint", "c"]
+    stopped = program(*words, "--iterations", 50, "--timeout", 1e-6)
+    assert stopped.code == 3, stopped
+    assert stopped.err.splitlines()[1:] == [
+        "codedla: the state in c is safe: the same command with --resume goes on"
+    ]
+    for more in (["--learning-rate", 0.2], ["--hidden", 4], ["--batch", 40], ["--seed", 5]):
+        again = program(*words, "--iterations", 50, "--resume", *more)
+        assert again.code == 2
+        (error,) = again.error_lines
+        name = {"--hidden": "sizes", "--batch": "batches"}.get(more[0], more[0][2:])
+        assert f"changed: {name.replace('-', ' ')}; use those, or begin again with another" in error
+    again = program(*words, "--iterations", 50, "--resume", "--scheme", "uncoded")
+    assert again.code == 0, "how it is coded may change"
+    assert "going on from round 1 in c" in again.err
+
+
+@pytest.mark.jobs
+@needs_mpi
+def test_ctrl_c_keeps_the_checkpoint(interrupted, files):
+    before = {path.name for path in files.iterdir()}
+    words = "train data.npz -o m.npz --ranks 4 --iterations 100000000 --checkpoint c"
+    done = interrupted(*words.split(), "--checkpoint-every", 0.1, when="c")
+    assert (done.code, done.out) == (130, "")
+    assert done.err == (
+        "codedla: interrupted; the state in c is safe: the same command with --resume goes on\n"
+    )
+    assert {path.name for path in files.iterdir()} - before == {"c"}

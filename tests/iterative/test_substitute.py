@@ -146,6 +146,7 @@ def test_workers_keep_their_shares_and_forget_them_at_the_end():
         ({"deadline": 0.0}, "deadline must be positive"),
         ({"generator": "dense"}, "generator must be one of"),
         ({"weight": 1.5}, "weight must be a whole number"),
+        ({"weight": 3}, "at most the number of blocks, 2 with 4 workers; got 3"),
     ],
 )
 def test_options_are_checked(options, message):

@@ -90,8 +90,9 @@ class GradientCode(Code):
         self.stragglers, self.errors, self.seed = stragglers, errors, seed
         if n_workers <= self.reach:
             raise UsageError(
-                f"a gradient code for {stragglers} stragglers and {errors} wrong workers needs "
-                f"more than {self.reach} workers; got {n_workers}; use {self.reach + 2} ranks or "
+                f"a gradient code for {stragglers} straggler{'s' * (stragglers != 1)} and {errors} "
+                f"wrong worker{'s' * (errors != 1)} needs more than {self.reach} "
+                f"worker{'s' * (self.reach != 1)}; got {n_workers}; use {self.reach + 2} ranks or "
                 "more, or fewer stragglers"
             )
         super().__init__(n_workers, Grid(1, n_parts or n_workers, 1))
