@@ -15,8 +15,8 @@ The parameters are cut into `k` blocks, and worker `i` computes one combination
 After Soto, Ilmer, Guan and Li, ICML 2022 (arXiv:2201.12990), of which no program and no tables were
 found: what the abstract leaves open is this project's own reading. Every worker computes the whole
 forward and backward pass of its batch; what shrinks with `k` is the last product, and the reply.
-So do not expect it to be faster than codes whose master cancels late workers, see
-``benchmarks/lwpd.py``: its point is that nobody is waited for, nor called off.
+Its point is that nobody is waited for, nor called off, which plain copies of the blocks have, too;
+``benchmarks/lwpd.py`` compares it with these and with codes whose master cancels late workers.
 """
 
 from __future__ import annotations
