@@ -23,7 +23,8 @@ def norm(values: Array) -> float:
 
 def column_norms(columns: Array) -> NDArray[np.float64]:
     """Return the norms of the columns of a matrix."""
-    sizes = np.abs(columns).astype(np.float64)
+    # Before the modulus, which leaves the range of single precision sooner than its parts.
+    sizes = np.abs(_wide(columns))
     peaks = sizes.max(axis=0, initial=0.0)
     # NaN and infinity, too, are their own norms.
     usual = np.isfinite(peaks) & (peaks > 0.0)
@@ -35,6 +36,12 @@ def column_norms(columns: Array) -> NDArray[np.float64]:
 
 def unit(vector: Array) -> Array:
     """Return a vector that is finite and not zero, scaled to norm 1, in its own precision."""
-    # In two steps: the norm of large float32 numbers need not be one.
-    scaled = vector / np.abs(vector).max()
+    # In two steps: the norm of large numbers need not be one.
+    wide = _wide(vector)
+    scaled = wide / np.abs(wide).max()
     return np.asarray(scaled / norm(scaled), vector.dtype)
+
+
+def _wide(values: Array) -> Array:
+    values = np.asarray(values)
+    return values.astype(np.result_type(values.dtype, np.float64), copy=False)

@@ -298,9 +298,11 @@ class AsyncMap:
         if self._closed:
             return
         self._closed = True
-        if self._talk is not None:
-            self._talk.close()
-        self._pool.drop([operand.key for group in self._resident for operand in group])
+        try:
+            if self._talk is not None:
+                self._talk.close()
+        finally:
+            self._pool.drop([operand.key for group in self._resident for operand in group])
 
     @contextmanager
     def _undisturbed(self) -> Iterator[None]:

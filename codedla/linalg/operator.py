@@ -231,9 +231,11 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]
     def close(self) -> None:
         """Free the workers' memory; idempotent."""
         self._closed = True
-        self.forward.close()
-        if self._backward is not None:
-            self._backward.close()
+        try:
+            self.forward.close()
+        finally:
+            if self._backward is not None:
+                self._backward.close()
 
     def __enter__(self) -> CodedOperator:
         return self
@@ -288,6 +290,7 @@ class CodedOperator(LinearOperator):  # type: ignore[misc]
         else:
             if self._backward is None:
                 self._backward = store(self._a.matrix.T, **(self._options or {}))
+                began = time.perf_counter()  # of the product: storing is none
             x = self._backward.matvec(turned, timeout=self.timeout)
             self._note(self._backward, began)
         return x.conj() if x.dtype.kind == "c" else x

@@ -243,7 +243,7 @@ class MPITalk:
             link.holds.difference_update(operand.key for operand in wanted[1])
             self._say("lost", link, reason=link.located(mine))
         else:
-            self._error = link.task_error(details)
+            self._error = self._error or link.task_error(details)
             self._free(link)
 
     def lost(self, link: Link) -> None:

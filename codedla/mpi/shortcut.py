@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
+from codedla.engine.work import by_name
 from codedla.mpi.backoff import Backoff
 from codedla.mpi.orders import Held
 from codedla.mpi.wire import (
@@ -23,6 +24,7 @@ from codedla.mpi.wire import (
     INLINE,
     ORDER_AT,
     TAG_CONTROL,
+    WORK_AT,
     Answer,
     Container,
     Inbox,
@@ -107,6 +109,8 @@ class Shortcut:
         return self._task
 
     def _prepare(self, order: Received) -> _Task | None:
+        if order.words[4] != 2 or order.words[WORK_AT] != by_name("matmul").number:
+            return None
         left, right = (Incoming.read(order.words, position) for position in range(2))
         key = left.key_on(self._worker)
         held = self._resident.get(key)

@@ -34,3 +34,10 @@ def test_norms_of_nothing_and_of_what_is_not_finite():
     assert found[1] == np.inf
     assert np.isnan(found[2])
     assert found[3] == 5.0
+
+
+def test_complex_numbers_whose_modulus_leaves_single_precision():
+    z = np.array([3e38 + 3e38j, 0], np.complex64)
+    assert norm(z) == pytest.approx(3e38 * 2**0.5)
+    assert unit(z).dtype == np.complex64
+    np.testing.assert_allclose(unit(z), [(1 + 1j) / 2**0.5, 0], rtol=1e-6)

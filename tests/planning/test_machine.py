@@ -60,6 +60,14 @@ def test_this_machine_is_measured():
     assert (machine.bandwidth, machine.latency) == (assumed.bandwidth, assumed.latency)
 
 
+def test_a_pool_of_one_worker_is_measured(monkeypatch):
+    monkeypatch.setattr("codedla.planning.calibration._REPEATS", 1)
+    with codedla.SerialPool(1) as pool:
+        machine = calibrate(pool, ranks_per_host=2)
+    assert machine.source == "measured with 1 workers"
+    assert machine.cores == 1.0
+
+
 def test_a_pool_is_measured(monkeypatch):
     monkeypatch.setattr("codedla.planning.calibration._REPEATS", 1)
     with codedla.SerialPool(3) as pool:
