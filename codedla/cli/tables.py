@@ -16,6 +16,8 @@ __all__ = ["read_table"]
 Array = NDArray[Any]
 _Rows = list[tuple[int, list[str]]]
 
+_EXACT = 2.0**53
+"""From here on not every whole number is one of double precision."""
 _SHOWN = 12
 """Names of columns in a message, at most."""
 
@@ -130,7 +132,9 @@ def _labels(words: Array, rows: _Rows, name: str) -> Array:
         return np.char.strip(y)
     numbers = y.astype(np.float64)
     if np.isfinite(numbers).all() and np.array_equal(numbers, np.rint(numbers)):
-        return numbers.astype(np.int64)
+        # Beyond, neighbours would become one class: long numbers are names.
+        small = np.abs(numbers).max(initial=0.0) < _EXACT
+        return numbers.astype(np.int64) if small else np.char.strip(y)
     return numbers
 
 

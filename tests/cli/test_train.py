@@ -126,6 +126,13 @@ def test_what_is_wrong_in_a_table_is_named_by_its_place(files, content, words):
     assert "fetch" not in str(raised.value)
 
 
+def test_long_numbers_as_labels_stay_apart(files):
+    (files / "long.csv").write_text(
+        "1,9007199254740992\n2,9007199254740993\n3,100000000000000000000\n"
+    )
+    assert sorted(load_data("long.csv").y.tolist()) == [0, 1, 2]
+
+
 def test_what_is_no_number_in_other_files(files):
     np.savez("objects.npz", X=np.array([[1], ["a"]], dtype=object), y=np.arange(2))
     with pytest.raises(UsageError, match=r"got Python objects in objects\.npz"):
