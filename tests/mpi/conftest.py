@@ -52,6 +52,18 @@ def living(mark: str) -> list[str]:
 
 
 @pytest.fixture
+def outlives():
+    """Call ``outlives()`` in a test that loses a rank: it skips where that ends the whole job."""
+
+    def check() -> None:
+        launcher = launch.find_launcher()
+        if launcher is None or not launcher.ulfm:
+            pytest.skip("this MPI ends the job when a rank is gone")
+
+    return check
+
+
+@pytest.fixture
 def job(tmp_path):
     """Call ``job("script.py", ranks, "argument", ...)``; nothing of it may stay behind."""
     if launch.find_launcher() is None:

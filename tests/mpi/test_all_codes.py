@@ -5,15 +5,12 @@ from __future__ import annotations
 import pytest
 
 from codedla.codes import available
-from codedla.mpi import launch
 
 pytestmark = pytest.mark.jobs
 
 
-def test_every_code_with_a_late_and_a_killed_rank(job):
-    launcher = launch.find_launcher()
-    if launcher is None or not launcher.ulfm:
-        pytest.skip("this MPI ends the job when a rank is gone")
+def test_every_code_with_a_late_and_a_killed_rank(job, outlives):
+    outlives()
     ended = job("all_codes.py", 9, begins=True, timeout=120)
     assert ended.code == 0, ended
     result = ended.data["result"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from codedla.mpi import launch
-
 pytestmark = pytest.mark.jobs
 
 GROWTH = 5_000_000
@@ -13,11 +11,9 @@ GROWTH = 5_000_000
 
 
 @pytest.fixture
-def survive(job):
+def survive(job, outlives):
     """Run a scenario in which a rank dies or stops."""
-    launcher = launch.find_launcher()
-    if launcher is None or not launcher.ulfm:
-        pytest.skip("this MPI ends the job when a rank is gone")
+    outlives()
 
     def run(scenario):
         ended = job("asynchronous.py", 5, scenario)

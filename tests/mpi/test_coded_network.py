@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from codedla.mpi import launch
-
 pytestmark = pytest.mark.jobs
 
 
-def test_a_late_and_a_killed_worker_change_nothing(job):
-    launcher = launch.find_launcher()
-    if launcher is None or not launcher.ulfm:
-        pytest.skip("this MPI ends the job when a rank is gone")
+def test_a_late_and_a_killed_worker_change_nothing(job, outlives):
+    outlives()
     ended = job("coded_network.py", 6, "delay:2:0.05")
     assert ended.code == 0, ended
     assert not ended.job.hung, ended

@@ -6,8 +6,6 @@ import time
 
 import pytest
 
-from codedla.mpi import launch
-
 pytestmark = pytest.mark.jobs
 
 RAISED = "RuntimeError: raised on purpose: "
@@ -87,10 +85,9 @@ def test_it_ends_the_job(job, place, how, code, words):
 
 
 @pytest.mark.parametrize(("place", "how", "words"), LOSSES)
-def test_it_is_a_loss_that_is_survived(job, place, how, words):
-    launcher = launch.find_launcher()
-    if "memory" not in place and not (launcher and launcher.ulfm):
-        pytest.skip("this MPI ends the job when a rank is gone")
+def test_it_is_a_loss_that_is_survived(job, outlives, place, how, words):
+    if "memory" not in place:
+        outlives()
     ended = job("places.py", 4, place, how, begins=how == "run")
     assert ended.code == 0, ended
     assert not ended.job.hung, ended

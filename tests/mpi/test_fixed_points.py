@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from codedla.mpi import launch
-
 pytestmark = pytest.mark.jobs
 
 
-def test_a_sleeping_and_a_killed_worker(job):
-    launcher = launch.find_launcher()
-    if launcher is None or not launcher.ulfm:
-        pytest.skip("this MPI ends the job when a rank is gone")
+def test_a_sleeping_and_a_killed_worker(job, outlives):
+    outlives()
     ended = job("fixed_points.py", 7, "delay:2:30", "kill:4:0.7", begins=True)
     assert ended.code == 0, ended
     assert not ended.job.hung, ended

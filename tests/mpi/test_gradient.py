@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from codedla.mpi import launch
-
 pytestmark = pytest.mark.jobs
 
 
 @pytest.mark.parametrize("killed", [0, 2, 3])
-def test_late_and_killed_ranks_do_not_change_the_descent(job, killed):
-    launcher = launch.find_launcher()
-    if killed and (launcher is None or not launcher.ulfm):
-        pytest.skip("this MPI ends the job when a rank is gone")
+def test_late_and_killed_ranks_do_not_change_the_descent(job, outlives, killed):
+    if killed:
+        outlives()
     ended = job("gradient.py", 7, killed, begins=True)
     assert ended.code == 0, ended
     result = ended.data["result"]
@@ -45,10 +42,9 @@ def test_a_wrong_rank_does_no_harm_to_robust_gradients(job):
 
 
 @pytest.mark.parametrize("kill", ["no", "kill"])
-def test_functions_that_raise_leave_both_gradients_usable(job, kill):
-    launcher = launch.find_launcher()
-    if kill == "kill" and (launcher is None or not launcher.ulfm):
-        pytest.skip("this MPI ends the job when a rank is gone")
+def test_functions_that_raise_leave_both_gradients_usable(job, outlives, kill):
+    if kill == "kill":
+        outlives()
     ended = job("gradient_errors.py", 5, kill, begins=True)
     assert ended.code == 0, ended
     result = ended.data["result"]

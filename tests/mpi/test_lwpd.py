@@ -6,8 +6,6 @@ import importlib.util
 
 import pytest
 
-from codedla.mpi import launch
-
 pytestmark = pytest.mark.jobs
 
 NETWORKS = [
@@ -53,10 +51,8 @@ def test_nobody_waits_for_a_sleeping_worker(train, update, network):
 
 @pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize("update", UPDATES)
-def test_a_worker_is_killed_midway(train, update, network):
-    launcher = launch.find_launcher()
-    if launcher is None or not launcher.ulfm:
-        pytest.skip("this MPI ends the job when a rank is gone")
+def test_a_worker_is_killed_midway(train, outlives, update, network):
+    outlives()
     result = train(update, network, "kill")
     assert result["lost"] == [4]
     assert result["accuracy"] > 0.95

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from codedla.mpi import launch
-
 pytestmark = pytest.mark.jobs
 
 GROWTH = 5_000_000
@@ -38,10 +36,8 @@ def test_other_products_in_between(job):
     assert result["closed"]
 
 
-def test_a_worker_freezes_wakes_up_and_is_killed(job):
-    launcher = launch.find_launcher()
-    if launcher is None or not launcher.ulfm:
-        pytest.skip("this MPI ends the job when a rank is gone")
+def test_a_worker_freezes_wakes_up_and_is_killed(job, outlives):
+    outlives()
     ended = job("quick.py", 5, "trouble")
     result = ended.data["result"]
     assert result["worst"] < 100

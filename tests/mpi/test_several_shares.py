@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from codedla.mpi import launch
-
 pytestmark = pytest.mark.jobs
 
 NEEDED = {"lt": 60, "batch": 8, "convolutional": 9, "bivariate": 8}
 SHARES = {"lt": 300, "batch": 16, "convolutional": 12, "bivariate": 16}
 
 
-def test_a_slow_and_a_killed_rank(job):
-    launcher = launch.find_launcher()
-    if launcher is None or not launcher.ulfm:
-        pytest.skip("this MPI ends the job when a rank is gone")
+def test_a_slow_and_a_killed_rank(job, outlives):
+    outlives()
     ended = job("several_shares.py", 5, begins=True)
     assert ended.code == 0, ended
     result = ended.data["result"]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from codedla.mpi import launch
-
 pytestmark = pytest.mark.jobs
 
 ROUNDS = 12
@@ -13,11 +11,9 @@ SHARE_OF_A, SHARE_OF_B = 80 * 600 * 8, 600 * 800 * 8
 
 
 @pytest.fixture
-def stream(job):
+def stream(job, outlives):
     """Run scenarios and look at what must hold for all of them."""
-    launcher = launch.find_launcher()
-    if launcher is None or not launcher.ulfm:
-        pytest.skip("this MPI ends the job when a rank is gone")
+    outlives()
 
     def run(*words):
         ended = job("stream.py", 5, *words, begins=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from codedla.mpi import launch
-
 pytestmark = pytest.mark.jobs
 
 IN_PIECES = {"OMPI_MCA_smsc": "^cma,xpmem,knem", "OMPI_MCA_btl_sm_max_send_size": "32768"}
@@ -13,11 +11,9 @@ IN_PIECES = {"OMPI_MCA_smsc": "^cma,xpmem,knem", "OMPI_MCA_btl_sm_max_send_size"
 
 
 @pytest.fixture
-def survive(job):
+def survive(job, outlives):
     """Run a scenario and look at what must hold for all of them."""
-    launcher = launch.find_launcher()
-    if launcher is None or not launcher.ulfm:
-        pytest.skip("this MPI ends the job when a rank is gone")
+    outlives()
 
     def run(n_ranks, *words, code=0, hangs=False, **env):
         ended = job("survival.py", n_ranks, *words, begins=True, **env)
