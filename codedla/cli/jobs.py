@@ -12,17 +12,35 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from codedla.cli.messages import fail, farewell, say
 from codedla.cli.output import Output
 from codedla.errors import UsageError
-from codedla.mpi.launch import JobResult, run_job, scratch_folder, thread_environment
+from codedla.mpi.launch import (
+    JobResult,
+    run_job,
+    scratch_folder,
+    thread_environment,
+    world_from_env,
+)
 
 if TYPE_CHECKING:
     from codedla.engine.stragglers import Fault
 
-__all__ = ["count_ranks", "enter_mpi", "faults_of", "serve", "start_job"]
+__all__ = ["carry_out", "count_ranks", "enter_mpi", "faults_of", "serve", "start_job"]
+
+
+class _Faulty(Protocol):
+    """A checked command."""
+
+    @property
+    def faults(self) -> Sequence[Fault]:
+        """What is to go wrong on purpose."""
+        ...
+
+
+_Task = TypeVar("_Task", bound=_Faulty)
 
 #: Seconds that a job may take beyond --timeout, which bounds the work itself, before it is ended
 #: from outside: for starting, reading and writing.
@@ -96,6 +114,44 @@ def faults_of(args: argparse.Namespace, n_ranks: int | None) -> list[Fault]:
     if args.seed is None:
         return faults
     return [replace(f, seed=args.seed) if f.kind == "random" else f for f in faults]
+
+
+def carry_out(
+    args: argparse.Namespace,
+    check: Callable[[argparse.Namespace, tuple[int, int] | None], _Task],
+    work: Callable[[argparse.Namespace, _Task, Any], None],
+    *,
+    saved: str,
+) -> int:
+    """Check a command, then carry it out on the master, or start the job that does.
+
+    Parameters
+    ----------
+    args : Namespace
+    check : callable
+        ``check(args, world)`` finds every error that can be found before a worker computes, and
+        returns the task. ``world`` is rank and size under a launcher, or None.
+    work : callable
+        ``work(args, task, pool)``, on the master.
+    saved : str
+        As of :func:`start_job`.
+
+    Returns
+    -------
+    int
+        The exit code.
+    """
+    world = world_from_env()
+    try:
+        task = check(args, world)
+    except BaseException as error:
+        if world is None or world[1] == 1:
+            raise
+        # The other ranks are on their way into MPI: meet them there and send them home.
+        return enter_mpi(args, failure=fail(error))
+    if world is None:
+        return start_job(args, status=True, saved=saved)
+    return enter_mpi(args, task.faults, lambda pool: work(args, task, pool))
 
 
 # ---------------------------------------------------------------- outside MPI

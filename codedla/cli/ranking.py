@@ -18,8 +18,8 @@ import numpy as np
 
 from codedla.cli.checkpoint import EVERY, Checkpoint, check_resume
 from codedla.cli.graphs import check_graph, load_graph
-from codedla.cli.jobs import count_ranks, enter_mpi, faults_of, start_job
-from codedla.cli.messages import as_options, counted, fail, say
+from codedla.cli.jobs import carry_out, count_ranks, faults_of
+from codedla.cli.messages import as_options, counted, say
 from codedla.cli.options import code_arguments
 from codedla.cli.output import check_distinct, check_text
 from codedla.errors import CodedlaError, CodedlaWarning, NotDecodable, UsageError
@@ -28,7 +28,6 @@ from codedla.iterative.pagerank import PageRank, State, pagerank, preference
 from codedla.iterative.products import GENERATOR_OF
 from codedla.iterative.substitute import check_mixtures
 from codedla.iterative.tally import Tally
-from codedla.mpi.launch import world_from_env
 from codedla.writing import write_bytes, write_text
 
 __all__ = ["rank_nodes"]
@@ -54,17 +53,7 @@ class _Task:
 
 def rank_nodes(args: argparse.Namespace) -> int:
     """Carry out the command on the master, or start the job that does; return the exit code."""
-    world = world_from_env()
-    try:
-        task = _check(args, world)
-    except BaseException as error:
-        if world is None or world[1] == 1:
-            raise
-        # The other ranks are on their way into MPI: meet them there and send them home.
-        return enter_mpi(args, failure=fail(error))
-    if world is None:
-        return start_job(args, status=True, saved="the iterate")
-    return enter_mpi(args, task.faults, lambda pool: _iterate(args, task, pool))
+    return carry_out(args, _check, _iterate, saved="the iterate")
 
 
 def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> _Task:

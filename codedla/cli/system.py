@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from codedla.cli.checkpoint import EVERY, Checkpoint, check_resume
 from codedla.cli.files import Operand, inspect
-from codedla.cli.jobs import count_ranks, enter_mpi, faults_of, start_job
-from codedla.cli.messages import counted, fail, overflow_is_said, say
+from codedla.cli.jobs import carry_out, count_ranks, faults_of
+from codedla.cli.messages import counted, overflow_is_said, say
 from codedla.cli.options import code_arguments
 from codedla.cli.output import Output, check_text
 from codedla.cli.restart import identity_of
 from codedla.errors import UsageError
-from codedla.mpi.launch import world_from_env
 from codedla.writing import write_text
 
 if TYPE_CHECKING:
@@ -58,17 +57,7 @@ class _Task:
 
 def solve_system(args: argparse.Namespace) -> int:
     """Solve on the master, or start the job that does; return the exit code."""
-    world = world_from_env()
-    try:
-        task = _check(args, world)
-    except BaseException as error:
-        if world is None or world[1] == 1:
-            raise
-        # The other ranks are on their way into MPI: meet them there and send them home.
-        return enter_mpi(args, failure=fail(error))
-    if world is None:
-        return start_job(args, status=True, saved="the iterate")
-    return enter_mpi(args, task.faults, lambda pool: _solve(args, task, pool))
+    return carry_out(args, _check, _solve, saved="the iterate")
 
 
 def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> _Task:

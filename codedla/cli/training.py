@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from codedla.cli.checkpoint import EVERY, Checkpoint, check_resume
 from codedla.cli.datasets import Labelled, check_data, load_data
-from codedla.cli.jobs import count_ranks, enter_mpi, faults_of, start_job
-from codedla.cli.messages import as_options, counted, fail, overflow_is_said, say
+from codedla.cli.jobs import carry_out, count_ranks, faults_of
+from codedla.cli.messages import as_options, counted, overflow_is_said, say
 from codedla.cli.output import check_distinct, check_text
 from codedla.errors import CodedlaError, NotDecodable, UsageError
 from codedla.iterative.descent import Descent, ScaledNet
 from codedla.iterative.gradient import CodedGradient, gradient_code
 from codedla.iterative.mlp import MLP
-from codedla.mpi.launch import world_from_env
 from codedla.writing import write_bytes, write_text
 
 __all__ = ["train"]
@@ -41,7 +40,7 @@ class _Task:
 
     faults: list[Any]
     checkpoint: Checkpoint | None = None
-    data: Labelled | None = None
+    setting: _Setting | None = None
 
 
 @dataclass
@@ -58,22 +57,7 @@ class _Setting:
 
 def train(args: argparse.Namespace) -> int:
     """Carry out the command on the master, or start the job that does; return the exit code."""
-    world = world_from_env()
-    try:
-        task = _check(args, world)
-        setting = None if world is None else _set(args, task)
-    except BaseException as error:
-        if world is None or world[1] == 1:
-            raise
-        # The other ranks are on their way into MPI: meet them there and send them home.
-        return enter_mpi(args, failure=fail(error))
-    if setting is None:
-        return start_job(args, status=True, saved="the state")
-
-    def work(pool: Any) -> None:
-        _descend(args, task, setting, pool)
-
-    return enter_mpi(args, task.faults, work)
+    return carry_out(args, _check, _descend, saved="the state")
 
 
 def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> _Task:
@@ -104,7 +88,10 @@ def _check(args: argparse.Namespace, world: tuple[int, int] | None) -> _Task:
     check_resume(args)
     named = [args.data, args.labels, args.output, args.report, args.checkpoint]
     check_distinct("the data, the model, the report and the checkpoint", named)
-    return _Task(faults_of(args, n_ranks))
+    task = _Task(faults_of(args, n_ranks))
+    if world is not None:
+        task.setting = _set(args, task)
+    return task
 
 
 def _set(args: argparse.Namespace, task: _Task) -> _Setting:
@@ -174,10 +161,12 @@ def _go_on(args: argparse.Namespace, checkpoint: Checkpoint, descent: Descent, r
 # ---------------------------------------------------------------- on the master
 
 
-def _descend(args: argparse.Namespace, task: _Task, setting: _Setting, pool: Any) -> None:
+def _descend(args: argparse.Namespace, task: _Task, pool: Any) -> None:
     """Train, write the model, and say what happened."""
     from codedla.cli.progress import status
 
+    setting = task.setting
+    assert setting is not None
     descent, epochs = setting.descent, []
     began = time.monotonic()
     with (
